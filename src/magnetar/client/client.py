@@ -383,9 +383,7 @@ class Client(Opening):
         return made
 
     def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
-        """Returns the options of a consumer with all its interceptors, and a function that returns the
-        context for each call of its listener, if any.
-        """
+        """Returns a consumer's options with all interceptors, and the factory of its listener's contexts."""
         wanted = ConsumerOptions(**options)
         during: During | None = None
         if self._open_telemetry is not None:

@@ -41,7 +41,7 @@ class TopicBroker:
 
     broker: Address
     through: Address
-    """The address to connect to: the broker itself, or a proxy."""
+    """The address to connect to: the broker's own, or a proxy's."""
 
 
 class Lookup:
@@ -57,14 +57,14 @@ class Lookup:
         find: FindBroker | None = None,
         observed: Observed | None = None,
     ) -> None:
-        """:param services: service addresses; an address is used as long as it answers, then the next one is
-            used
+        """:param services: service addresses; the client uses one as long as it answers, then the next one
 
         :param timeout: maximum time for each answer, in seconds
-        :param secured: whether to use the TLS addresses of brokers
+        :param secured: whether to connect to the TLS addresses of brokers
         :param listener_name: the advertised listener to request
-        :param first: index of the first service to use
-        :param find: asks web services for a broker; None: ``services`` are addresses of brokers
+        :param first: index of the service address to use first
+        :param find: returns a topic's broker from a lookup over HTTP; None: lookups use the binary protocol
+            at ``services``
         :param observed: measures the client; None: no measurements
         """
         self._observed = observed
@@ -76,10 +76,12 @@ class Lookup:
         self._turn = first
         self._find = find
         self._found: Address | None = None
-        """The broker that a web service named, which is asked from then on."""
+        """The broker that a lookup over HTTP returned; it answers all later lookups."""
 
     def change(self, services: tuple[Address, ...], *, secured: bool, find: FindBroker | None) -> None:
-        """Uses the services of another cluster from now on; for the parameters see the constructor."""
+        """Uses the service addresses of another cluster from now on; for the parameters see the
+        constructor.
+        """
         self._services = services
         self._secured = secured
         self._turn = 0
@@ -88,8 +90,8 @@ class Lookup:
     async def owner(self, topic: str) -> TopicBroker:
         """Returns the broker of a topic without partitions, or of one partition.
 
-        :raises LookupError: too many redirects
-        :raises PulsarException: the broker's error, Timeout, ConnectError
+        :raises LookupError: more redirects than the maximum
+        :raises PulsarException: the broker refused or did not answer in time, or the connection failed
         """
         return await timed(self._observed, "topic", lambda: self._owner(topic))
 
@@ -113,9 +115,13 @@ class Lookup:
         )
 
     def assigned(self, told: Assigned, last: TopicBroker | None) -> TopicBroker | None:
-        """Returns the broker that a CLOSE command named; None: there is no address of the required kind.
+        """Returns the topic's new broker, as CLOSE_PRODUCER or CLOSE_CONSUMER named it; None: it named no
+        address of the required kind (with or without TLS).
 
-        :param last: the topic's former broker; its proxy, if any, is used again
+        :param told: the addresses in the command
+
+        :param last: the topic's former broker; if the client reached it through a proxy, it uses the same
+            proxy again
         """
         url = told.url_tls if self._secured else told.url
         if not url:
@@ -128,7 +134,9 @@ class Lookup:
         return TopicBroker(broker, last.through if last is not None and proxied else broker)
 
     def of_cluster(self, told: Assigned) -> Lookup | None:
-        """Returns the lookup for another cluster; None: the cluster has no address of the required kind."""
+        """Returns the lookup for the cluster that a topic has migrated to; None: the broker named no address
+        of the required kind (with or without TLS).
+        """
         url = told.url_tls if self._secured else told.url
         if not url:
             return None
@@ -154,10 +162,10 @@ class Lookup:
         return parse_service_url(url)[0]
 
     async def partitions(self, topic: str, *, makes_topic: bool = True) -> int:
-        """Returns the number of partitions; 0 for a topic without partitions.
+        """Returns the number of a topic's partitions; 0: the topic is not partitioned.
 
-        :param makes_topic: whether the broker may create a missing topic
-        :raises PulsarException: the broker's error, Timeout, ConnectError
+        :param makes_topic: whether the broker may create the topic if it does not exist
+        :raises PulsarException: the broker refused or did not answer in time, or the connection failed
         """
         return await timed(
             self._observed, "metadata", lambda: self._partitions(topic, makes_topic=makes_topic)
@@ -179,12 +187,12 @@ class Lookup:
     async def topics(
         self, namespace: str, pattern: str, mode: RegexSubscriptionMode
     ) -> tuple[Sequence[str], bool]:
-        """Returns the names of a namespace's topics, with each partition, and whether the broker has filtered
-        them.
+        """Returns the names of a namespace's topics (of partitioned topics, those of the partitions), and
+        whether the broker has already applied ``pattern``.
 
         :param pattern: a regular expression for whole names without ``persistent://``; empty: all topics
-        :param mode: which of persistent and non-persistent topics are returned
-        :raises PulsarException: the broker's error, Timeout, ConnectError
+        :param mode: whether to return persistent topics, non-persistent topics or both
+        :raises PulsarException: the broker refused or did not answer in time, or the connection failed
         """
         return await timed(self._observed, "list-topics", lambda: self._topics(namespace, pattern, mode))
 
@@ -206,11 +214,11 @@ class Lookup:
         return list(answer.topics), answer.filtered
 
     async def schema(self, topic: str, version: bytes) -> Schema:
-        """Returns a schema of a topic.
+        """Returns the newest schema of a topic, or the schema with a given version.
 
         :param version: the version of the schema, as in the metadata of messages; empty: the newest version
         :raises TopicNotFound: the topic has no schema
-        :raises PulsarException: another error of the broker, Timeout, ConnectError
+        :raises PulsarException: the broker refused or did not answer in time, or the connection failed
         """
         return await timed(self._observed, "schema", lambda: self._schema(topic, version))
 
@@ -249,10 +257,10 @@ class Lookup:
         return (await self._service(""))[0]
 
     async def _service(self, topic: str) -> tuple[Connection, Address]:
-        """Returns a connection to the service that answered last, or to the next one that answers, with its
-        address.
+        """Returns a connection to the service address in use or, if it does not answer, to the next one that
+        does; and this address.
 
-        :param topic: the topic whose broker is wanted; empty: any broker
+        :param topic: for lookups over HTTP, the topic whose broker to connect to; empty: any known broker
         """
         if self._find is not None:
             return await self._first_broker(self._find, topic)

@@ -1,5 +1,5 @@
-"""The limit of the memory that the messages of one client use, and the producers and consumers that adapt to
-it.
+"""The memory limit of one client: it bounds the total size of messages; producers wait and receiver queues
+shrink because of it.
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ from magnetar.client.outgoing_message import Done
 from magnetar.io.interfaces import Loop
 
 _LOW = 0.75
-"""Fraction of the limit below which receiver queues grow, as in Java clients."""
+"""Receiver queues may grow while less than this fraction of the limit is used, as in Java clients."""
 _HIGH = 0.95
-"""Fraction of the limit from which receiver queues shrink, as in Java clients."""
+"""Receiver queues shrink when this fraction of the limit is reached, as in Java clients."""
 
 Turn = Callable[[], object]
-"""Sends one waiting message of a producer, and waits again if the producer has more."""
+"""Called when there is room: sends one waiting message of a producer, and registers itself again if the
+producer has more.
+"""
 
 
 class MemoryLimit:
-    """Counts the bytes of messages. As in Java clients, one message can exceed the limit, so that a message
-    larger than the limit can be sent.
+    """Counts the bytes of the client's messages. As in Java clients, a message is accepted as long as the
+    limit is not reached, even if the message exceeds it; thus messages of any size can be sent.
     """
 
     def __init__(self, loop: Loop, limit: int) -> None:
-        """:param limit: in bytes, above 0"""
+        """:param limit: the limit in bytes, above 0"""
         if limit <= 0:
             raise InvalidConfiguration(f"memory_limit_bytes must be 0 or more, not {limit}")
         self._loop = loop
         self.limit = limit
         self.used = 0
-        """In bytes."""
+        """Bytes that are counted now."""
         self._waiting: deque[Turn] = deque()
         self._shrinking: list[Callable[[], object]] = []
         self._planned = False
 
     @property
     def has_room(self) -> bool:
-        """Whether another message can be counted."""
+        """Whether the limit is not reached, so that another message is accepted."""
         return self.used < self.limit
 
     @property
@@ -65,7 +67,7 @@ class MemoryLimit:
 
     @property
     def is_low(self) -> bool:
-        """Whether the use is so low that receiver queues can grow."""
+        """Whether so little memory is in use that receiver queues may grow."""
         return self.used < self.limit * _LOW
 
     def shrinks(self, shrink: Callable[[], object]) -> None:
@@ -78,7 +80,9 @@ class MemoryLimit:
             self._shrinking.remove(shrink)
 
     def give(self, size: int) -> None:
-        """Stops counting ``size`` bytes. Waiting producers are called soon, in the order of their waiting."""
+        """Stops counting ``size`` bytes. If there is room, the event loop soon calls the waiting producers,
+        in the order in which they started to wait.
+        """
         self.used -= size
         if self._waiting and not self._planned and self.has_room:
             self._planned = True
@@ -101,7 +105,7 @@ class MemoryLimit:
             self.give(0)
 
     def forget(self, turn: Turn) -> None:
-        """Unregisters ``turn``."""
+        """Cancels :meth:`wait` for ``turn``."""
         if turn in self._waiting:
             self._waiting.remove(turn)
             self.give(0)

@@ -1,4 +1,4 @@
-"""The objects that a consumer delivers: messages, or whole entries as stored."""
+"""The objects that programs receive: messages, or whole entries as stored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
 _SHOWN_BYTES = 64
-"""Maximum number of bytes of the content that ``repr()`` shows."""
+"""Maximum number of bytes of the payload that ``repr()`` shows."""
 Value = Any
-"""The decoded value of a content; its type depends on the schema."""
+"""The decoded value of a message; its type depends on the schema."""
 
 
 class RawEntry(PlainEntry):
-    """One entry: a single message, or a whole batch of ``num_messages``."""
+    """One entry as stored: a single message, or a whole batch."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class RawEntry(PlainEntry):
 
     @property
     def entry(self) -> Entry:
-        """Metadata and payload, parsed at the first access.
+        """The metadata and the payload, which the first access parses.
 
         :raises InvalidMessage: the fields of the entry contradict each other
         """
@@ -70,7 +70,9 @@ class RawEntry(PlainEntry):
         return self._parsed
 
     def with_entry(self, entry: Entry) -> RawEntry:
-        """Returns an entry at the same position with a decrypted or assembled content."""
+        """Returns a copy of this entry with another metadata and payload: decrypted, or assembled from
+        chunks.
+        """
         made = RawEntry(
             self.ledger_id,
             self.entry_id,
@@ -85,7 +87,7 @@ class RawEntry(PlainEntry):
 
     @property
     def metadata(self) -> MessageMetadata:
-        """The metadata of the entry; for a batch, the metadata that its messages have in common.
+        """The metadata of the entry; for a batch, the metadata that all its messages share.
 
         :raises InvalidMessage: the fields of the entry contradict each other
         """
@@ -93,8 +95,8 @@ class RawEntry(PlainEntry):
 
     @property
     def sealed(self) -> MessageMetadata | None:
-        """The metadata before the client decrypted the payload; None: the payload was never encrypted, or
-        still is.
+        """The metadata as it was before the client decrypted the payload; None if the client has not
+        decrypted it.
         """
         return self.entry.sealed
 
@@ -115,13 +117,13 @@ class RawEntry(PlainEntry):
         return bool(self.metadata.encryption_keys)
 
     def whole(self, topic: str) -> Message:
-        """Returns the entry as one message, without decompressing or splitting it."""
+        """Returns the entry as one message, neither decompressed nor split."""
         message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
         return Message(topic, message_id, self.entry, b"", self.payload, self.redeliveries)
 
     def plain_message(self, topic: str) -> Message | None:
-        """Returns the message of an entry without parsing the metadata, if the payload is the message's
-        content; None: the metadata must be parsed, or the entry is damaged.
+        """Returns the message of an entry whose payload needs no conversion, without parsing the metadata;
+        None: the metadata must be parsed, or the entry is damaged.
         """
         if self._parsed is not None:
             return None
@@ -139,7 +141,7 @@ class RawEntry(PlainEntry):
         return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
 
     def messages(self, topic: str) -> list[Message]:
-        """Returns the messages of the entry, except acknowledged ones.
+        """Returns the messages of the entry, except those that are already acknowledged.
 
         :raises InvalidMessage: the entry cannot be decompressed or split
         """
@@ -161,12 +163,12 @@ class RawEntry(PlainEntry):
 
 
 def id_of(command: CommandMessage, partition: int) -> MessageId:
-    """Returns the id of the entry in a MESSAGE command."""
+    """Returns the id of the entry that a MESSAGE command announces."""
     return MessageId(partition, signed(command.message_id.ledgerId), signed(command.message_id.entryId))
 
 
 def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
-    """Returns the entry in a single MESSAGE frame.
+    """Returns the entry of one MESSAGE frame.
 
     :raises EntryError: the fields of the entry contradict each other
     """
@@ -200,8 +202,8 @@ class MessageReference:
 
 
 class Message(PlainMessage):
-    """A message, with the official client's method names. The metadata of a message in a batch is parsed at
-    the first access: methods that use it raise :class:`InvalidMessage` if it cannot be parsed.
+    """A message, with the official client's method names. The first access parses the metadata of a message
+    in a batch: methods that use it raise :class:`InvalidMessage` if it cannot be parsed.
     """
 
     __slots__ = ()
@@ -217,7 +219,8 @@ class Message(PlainMessage):
         content: bytes,
         redeliveries: int,
     ) -> None:
-        """:param entry: the entry; the metadata of a :class:`RawEntry` is parsed at the first access
+        """:param entry: the entry that contains the message; the first access parses the metadata of a
+            :class:`RawEntry`
 
         :param single: serialized ``SingleMessageMetadata``; empty outside a batch
         """
@@ -239,10 +242,10 @@ class Message(PlainMessage):
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
     def value(self) -> Value:
-        """The content; with a schema of ``magnetar.client.schemas``, the decoded value, which is None for a
-        null value.
+        """The payload; if the consumer has a schema of ``magnetar.client.schemas``, the decoded value, which
+        is None for a null value.
 
-        :raises InvalidMessage: the content does not match the schema
+        :raises InvalidMessage: the payload does not match the schema
         :raises PulsarException: the schema with which the message was written could not be looked up
         """
         return self._content
@@ -309,7 +312,9 @@ class Message(PlainMessage):
             ) from error
 
     def replicated_from(self) -> str:
-        """The cluster where the message was published; empty: the consumer's own cluster."""
+        """The cluster from which the message was replicated; empty: it was published in the consumer's
+        cluster.
+        """
         return self._entry.metadata.replicated_from
 
     def encryption(self) -> MessageMetadata | None:
@@ -320,8 +325,8 @@ class Message(PlainMessage):
         return metadata if metadata.encryption_keys else None
 
     def decrypted_from(self) -> MessageMetadata | None:
-        """The encryption metadata of a message that the consumer has decrypted; None: the message was never
-        encrypted, or still is.
+        """The encryption metadata of a message that the consumer has decrypted; None: the consumer has not
+        decrypted it.
         """
         return self._entry.sealed
 
@@ -338,7 +343,7 @@ class Message(PlainMessage):
         return self._own().event_time
 
     def has_null_value(self) -> bool:
-        """Whether the message has a null value, which differs from an empty content."""
+        """Whether the message has a null value, which is not the same as an empty payload."""
         return self._own().null_value
 
     def _own(self) -> MessageMetadata | SingleMessageMetadata:
@@ -364,18 +369,18 @@ Acknowledged = Message | MessageReference | RawEntry | MessageId
 
 
 SeekTarget = MessageId | int | Callable[[str], MessageId | int]
-"""The target of a seek: a message id or an end of the topic, a publish time in milliseconds since 1970, or a
-function that returns one of these for the name of each topic or partition.
+"""The target of a seek: a message id, ``MessageId.earliest`` or ``MessageId.latest``; a publish time in
+milliseconds since 1970; or a function that returns one of these for the name of each topic or partition.
 """
 
 
 def meant_by(said: Acknowledged) -> MessageId:
-    """Returns the id of the message or entry."""
+    """Returns the message id of what a program wants to acknowledge."""
     return said if isinstance(said, MessageId) else said.message_id()
 
 
 def redeliveries_of(said: Acknowledged) -> int:
-    """Returns the number of redeliveries of the message or entry; 0: only the id is known."""
+    """Returns the number of redeliveries of a message or an entry; always 0 for a mere id."""
     if isinstance(said, Message):
         return said.redelivery_count()
     return said.redeliveries if isinstance(said, RawEntry) else 0

@@ -21,8 +21,8 @@ _I64_MAX = (1 << 63) - 1
 class MessageId(PlainId):
     """A message id: immutable, hashable, ordered by ledger, entry, batch index and partition.
 
-    Numbers are signed: -1 stands for 2^64-1 in the protocol. ``MessageId.earliest`` and ``MessageId.latest``
-    are the ends of every topic.
+    Numbers are signed: -1 is 2^64-1 in the protocol. ``MessageId.earliest`` is before the first message of
+    any topic, ``MessageId.latest`` after the last.
     """
 
     __slots__ = ()

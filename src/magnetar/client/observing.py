@@ -20,20 +20,21 @@ class Observer:
         """Called when a producer or consumer has been opened."""
 
     def closed(self, part: Attached) -> None:
-        """Called when an open producer or consumer ends."""
+        """Called when an open producer or consumer is closed or has failed."""
 
     def answered(self, part: Attached, seconds: float, count: int, *, stored: bool) -> None:
-        """Called when sent messages of a producer have receipts, or have failed.
+        """Called when an entry of a producer has a receipt, or has failed.
 
-        :param seconds: time from sending the messages to the broker until now
-        :param count: the number of messages
+        :param seconds: time since the entry was sent to the broker
+        :param count: the number of messages in the entry
+        :param stored: whether the broker has stored the messages
         """
 
     def connected(self) -> None:
         """Called when a connection is established."""
 
     def disconnected(self) -> None:
-        """Called when an established connection ends."""
+        """Called when an established connection is closed."""
 
     def not_connected(self) -> None:
         """Called when an attempt to connect has failed."""
@@ -42,6 +43,8 @@ class Observer:
         """Called at the end of a lookup.
 
         :param kind: ``topic``, ``metadata``, ``schema`` or ``list-topics``
+        :param seconds: duration of the lookup
+        :param answered: whether the lookup succeeded
         """
 
 
@@ -50,9 +53,7 @@ Observed = tuple[Observer, Loop]
 
 
 async def timed(observed: Observed | None, kind: str, lookup: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of ``lookup``, and passes its duration to the observer; for the parameters see
-    :meth:`Observer.looked_up`.
-    """
+    """Awaits ``lookup`` and returns its result; passes the duration to :meth:`Observer.looked_up`."""
     if observed is None:
         return await lookup()
     observer, loop = observed

@@ -1,6 +1,7 @@
 """Metrics and traces of clients for OpenTelemetry; requires ``magnetar[opentelemetry]``.
 
-Names and attributes are the Java client's. Only programs import this module.
+Names and attributes are those of the Java client. Only programs import this module; the client itself does
+not, because it requires the extra.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from magnetar.naming.topic_name import TopicName
 _SCOPE = "org.apache.pulsar.client"
 _ACK_TYPE = "messaging.pulsar.acknowledgment.type"
 _MOST_SPANS = 10_000
-"""Maximum number of open spans of a consumer; above it, the oldest span ends."""
+"""Maximum number of open spans of a consumer; when there are more, the oldest is ended."""
 Kind = TypeVar("Kind", Producer, Consumer)
 _Labels = tuple[tuple[str, str], ...]
 _SENT = {
@@ -135,12 +136,12 @@ class OpenTelemetry:
         return _Sending(self, loop)
 
     def consumer_interceptor(self) -> _Processing:
-        """Returns the interceptor that traces the messages of a consumer."""
+        """Returns the interceptor that traces a consumer's messages."""
         return _Processing(self)
 
     def start_sending(self, topic: str, message: OutgoingMessage) -> Span | None:
-        """Starts the span of a message, and writes the trace context into its properties; None: tracing
-        is off.
+        """Starts the span of a message, and writes the trace context into the message's properties; returns
+        None if tracing is off.
         """
         if self._tracer is None:
             return None
@@ -157,12 +158,12 @@ class OpenTelemetry:
         return span
 
     def sent(self, topic: str, seconds: float, *, succeeded: bool) -> None:
-        """Records the time from sending a message to its receipt, in seconds."""
+        """Records the seconds from the ``send`` call of a message to its receipt or failure."""
         if self.observer is not None:
             self.observer.sent(topic, seconds, succeeded=succeeded)
 
     def start_processing(self, subscription: str, message: Message) -> Span | None:
-        """Starts the span of a received message; None: tracing is off."""
+        """Starts the span of a received message; returns None if tracing is off."""
         if self._tracer is None:
             return None
         topic = message.topic_name()
@@ -192,7 +193,7 @@ def _end(span: Span, error: PulsarException | None = None, ack_type: str = "") -
 class _Begun(NamedTuple):
     span: Span | None
     at: float
-    """Time of the event loop, in seconds."""
+    """When the message was sent, in the event loop's time, in seconds."""
 
 
 class _Sending(ProducerInterceptor):
@@ -223,8 +224,8 @@ class _Sending(ProducerInterceptor):
 
 
 class _Processing(ConsumerInterceptor):
-    """Keeps a span for each message, from its receipt to its acknowledgement or the request for
-    redelivery.
+    """Keeps a span for each message, from the moment the program receives it until it is acknowledged or its
+    redelivery is requested.
     """
 
     def __init__(self, telemetry: OpenTelemetry) -> None:
@@ -290,8 +291,8 @@ class _Processing(ConsumerInterceptor):
 
 
 class _Metrics(Observer):
-    """The instruments that clients share. Most instruments read totals at collection, so messages cause no
-    cost.
+    """The metric instruments, which all clients share. Most instruments are observable: they read totals when
+    metrics are collected, and cost nothing per message.
     """
 
     def __init__(self, provider: MeterProvider) -> None:
@@ -338,8 +339,11 @@ class _Metrics(Observer):
     def _totals(
         self, name: str, kind: type[Producer | Consumer], total: str
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns a callback that reports totals. It runs on another thread, so it copies the totals in one
-        step.
+        """Returns a callback that reports a total of all producers or consumers, including closed ones. The
+        callback runs on another thread, so it copies the totals in one step.
+
+        :param name: the name of the metric
+        :param total: the name of the statistic that is the total
         """
 
         def read(_options: CallbackOptions) -> Iterable[Observation]:
@@ -354,7 +358,7 @@ class _Metrics(Observer):
     def _present(
         self, kind: type[Kind], value: Callable[[Kind], int]
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns a callback that reports present values, of open producers and consumers only."""
+        """Returns a callback that reports the present value of each open producer or consumer."""
 
         def read(_options: CallbackOptions) -> Iterable[Observation]:
             sums: dict[_Labels, int] = {}
@@ -404,7 +408,7 @@ class _Metrics(Observer):
         self._lookups.record(seconds, labels)
 
     def sent(self, topic: str, seconds: float, *, succeeded: bool) -> None:
-        """Records the time from sending a message to its receipt, in seconds."""
+        """Records the seconds from the ``send`` call of a message to its receipt or failure."""
         labels = {**dict(_topic_labels(topic)), "pulsar.response.status": _status(succeeded)}
         self._duration.record(seconds, labels)
 

@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """Options of a producer, with the official client's names and defaults; batching is on, as in its asyncio
-    client.
+    """Options of a producer, with the official client's names and defaults; batching is on by default, as in
+    the official client's asyncio interface.
     """
 
     producer_name: str | None = None
     """A name that is unique among the producers of the topic. None: the broker chooses a name."""
     initial_sequence_id: int | None = None
-    """The sequence id before the first message's sequence id. None: the last sequence id that the topic has
+    """The first message gets the sequence id after this one. None: the last sequence id that the broker has
     stored for this producer name, or -1.
     """
     send_timeout_millis: int = 30000
     """Maximum time to wait for a receipt before a message fails, in milliseconds; 0: no limit."""
     compression_type: CompressionType = CompressionType.NONE
-    """The compression of contents; batches are compressed as a whole."""
+    """The compression of payloads; a batch is compressed as a whole."""
     max_pending_messages: int = 1000
     """Maximum number of messages without a receipt, per partition."""
     block_if_queue_full: bool = False
-    """Whether sending waits at the limit of pending messages or at the client's memory limit; otherwise it
-    raises ProducerQueueIsFull or MemoryBufferIsFull.
+    """Whether sending waits when the limit of pending messages or the client's memory limit is reached;
+    otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull.
     """
     batching_enabled: bool = True
     """Whether messages are sent in batches."""
     batching_max_messages: int = 1000
     """Maximum number of messages in a batch."""
     batching_max_allowed_size_in_bytes: int = 128 * 1024
-    """The size at which a batch is sent, in bytes."""
+    """The uncompressed size at which a batch is sent, in bytes."""
     batching_max_publish_delay_ms: float = 10
     """Maximum time that a batch waits for more messages, in milliseconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -64,27 +64,29 @@ class ProducerOptions:
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     """Whether other producers may publish to the topic at the same time."""
     schema: ProducerSchema | ValueSchema | None = None
-    """The schema that the producer declares: contents are sent unchanged; or a schema of
-    ``magnetar.client.schemas``, which encodes values. None: no schema.
+    """A schema of ``magnetar.client.schemas``, which encodes values; or a :class:`ProducerSchema`, which is
+    only declared to the broker, while payloads are sent unchanged. None: no schema.
     """
     chunking_enabled: bool = False
-    """Whether messages that are larger than an entry are sent in chunks; excludes batching."""
+    """Whether messages that are larger than the largest entry are sent in chunks; cannot be combined with
+    batching.
+    """
     encryption_key: str | None = None
-    """The name of the encryption key; None: no encryption."""
+    """The name of the public key for end-to-end encryption; None: no encryption."""
     crypto_key_reader: KeyReader | None = None
-    """The source of the encryption key."""
+    """Returns the public key for encryption."""
     batching_type: BatchingType | None = None
-    """The rule by which messages are put into batches. None: a batch contains messages of one key only; a
-    producer with explicit sequence ids (``initial_sequence_id``, or ``sequence_id`` of a message) sends
-    its batch when the key changes, which keeps the order; any other producer fills a batch for each key,
+    """The rule by which messages are put into batches. None: each batch contains messages of one key only. If
+    the program sets sequence ids (``initial_sequence_id``, or ``sequence_id`` of a message), the producer
+    sends its batch whenever the key changes, which keeps the order; otherwise it fills a batch for each key,
     so that messages of different keys can be reordered.
     """
     initial_subscription_name: str | None = None
-    """A subscription that the broker creates with the topic, used for dead letter topics. None: no
-    subscription.
+    """A subscription that the broker creates together with the topic, so that no message is lost; used for
+    dead letter topics. None: no subscription.
     """
     interceptors: Sequence[ProducerInterceptor] = ()
-    """Called for each message before it is sent, and with its outcome."""
+    """Interceptors, called for each message before it is sent, and with its outcome."""
 
     def check(self) -> None:
         """Checks the options of a producer.
@@ -116,7 +118,7 @@ class PatternOptions:
     discovery_seconds: float = 60
     """Interval of checks for created or deleted topics, in seconds; 0: no checks."""
     regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly
-    """Which of persistent and non-persistent topics are consumed."""
+    """Whether to consume persistent topics, non-persistent topics or both."""
 
 
 @dataclass(frozen=True)
@@ -136,27 +138,32 @@ class ConsumerOptions:
     initial_position: InitialPosition = InitialPosition.Latest
     """Start position of a new subscription."""
     start_message_id: MessageId | timedelta | None = None
-    """Start position of a non-durable subscription: a message id, or the maximum age of the first message, in
-    whole seconds.
+    """Start position of a non-durable subscription: a message id, or the maximum age of the first message (a
+    timedelta in whole seconds).
     """
     start_message_id_inclusive: bool = False
-    """Whether the message at the start position or at the target of a seek is delivered, too."""
+    """Whether the message whose id is the start position, or the target of a seek, is itself delivered."""
     batch_index_ack_enabled: bool = False
-    """Whether the messages of a batch are acknowledged individually at the broker."""
+    """Whether each message of a batch is acknowledged at the broker; otherwise the batch is acknowledged as a
+    whole, once the program has acknowledged all its messages.
+    """
     is_read_compacted: bool = False
-    """Whether the consumer gets only the newest message of each key in the compacted part of the topic."""
+    """Whether to read the compacted topic: of the messages before the last compaction, the consumer gets only
+    the newest of each key.
+    """
     replicate_subscription_state_enabled: bool = False
-    """Whether the state of the subscription is replicated to other clusters."""
+    """Whether the position of the subscription is replicated to other clusters (replicated subscription)."""
     key_shared_ranges: Sequence[tuple[int, int]] = ()
-    """Sticky hash ranges of a KeyShared consumer; empty: the broker assigns ranges. For a non-durable
-    Exclusive subscription: the hash ranges whose messages are delivered; empty: all messages.
+    """Hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the messages with these hashes of
+    their keys (sticky ranges); empty: the broker assigns ranges. On a non-durable Exclusive subscription,
+    only these messages are delivered; empty: all messages.
     """
     durable: bool = True
-    """Whether the subscription persists without consumers."""
+    """Whether the subscription remains when it has no consumer."""
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the subscription, set when it is created."""
     priority_level: int = 0
-    """The broker delivers to consumers with a lower number first; 0 or more."""
+    """Priority of the consumer, 0 or more: the broker delivers first to consumers with the lowest number."""
     ack_group_time_ms: float = 100
     """Time during which acknowledgements are collected before they are sent, in milliseconds; 0: no
     collecting.
@@ -166,30 +173,37 @@ class ConsumerOptions:
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
     unacked_messages_timeout_ms: float = 0
-    """Time after which redelivery of unacknowledged messages is requested, in milliseconds; 0: never."""
+    """Acknowledgement time-out: time after which redelivery of an unacknowledged message is requested, in
+    milliseconds; 0: never.
+    """
     dead_letter_policy: DeadLetterPolicy | None = None
-    """Rules for dead letters; effective on Shared and KeyShared subscriptions, and with ``retry_enabled``."""
+    """Rules for dead letters; they apply to Shared and KeyShared subscriptions, and to any subscription with
+    ``retry_enabled``.
+    """
     check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
-    """Awaited with the name of the dead letter topic before its producer is opened; raises PulsarException if
-    the consumer must not publish to this topic. None: only the broker checks.
+    """Called and awaited with the name of the dead letter topic, before its producer is opened; it raises
+    PulsarException if the consumer must not publish to this topic. None: only the broker checks.
     """
     unpacking: Unpacking | None = None
-    """Decompresses large contents in threads; None: all contents are decompressed on the event loop."""
+    """Decompresses large payloads in threads; None: all payloads are decompressed on the event loop."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     """What the consumer does with messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None
-    """The source of private keys for decryption; None: no decryption."""
+    """Returns the private keys for decryption; None: no decryption."""
     max_pending_chunked_message: int = 10
-    """Maximum number of incomplete chunked messages; above it, the oldest is discarded."""
+    """Maximum number of incomplete chunked messages; when there are more, the oldest is discarded."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """Whether the chunks of a message discarded at this limit are acknowledged."""
+    """Whether the chunks of a message that is discarded because of ``max_pending_chunked_message`` are
+    acknowledged.
+    """
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
-    """Maximum time from the first to the last chunk of a message, in milliseconds; afterwards, the message is
-    discarded and acknowledged. 0: no limit.
+    """Maximum time from the first to the last chunk of a message, in milliseconds; after this time, an
+    incomplete message is discarded and acknowledged. 0: no limit.
     """
     schema: ProducerSchema | ValueSchema | None = None
-    """A schema that must be compatible with the topic's; with a schema of ``magnetar.client.schemas``,
-    ``value()`` of a message returns the decoded value. None: no requirement.
+    """A schema that the broker compares with the topic's schema: if they are incompatible, the consumer is
+    refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value.
+    None: no schema.
     """
     key_shared_allow_out_of_order: bool = False
     """Whether a KeyShared subscription can deliver messages of a key out of order when its consumers
@@ -198,32 +212,36 @@ class ConsumerOptions:
     retry_enabled: bool = False
     """Whether the consumer also consumes its retry topic, to which ``reconsume_later`` publishes."""
     auto_scaled_receiver_queue: bool = False
-    """Whether the receiver queue starts at one message and doubles, up to ``receiver_queue_size``, whenever
-    the program has received all its messages. The queue is halved when the client's memory limit is nearly
-    reached.
+    """Whether the size of the receiver queue adapts: it starts at one message, doubles when a full queue was
+    emptied by the program, up to ``receiver_queue_size``, and is halved when the client's memory limit is
+    nearly reached.
     """
     interceptors: Sequence[ConsumerInterceptor] = ()
-    """Called for each message before the program receives it, and when it is acknowledged."""
+    """Interceptors, called for each message before the program receives it, and when it is acknowledged."""
     message_listener: MessageListener | None = None
-    """Called with the consumer and each message, instead of ``receive``: in order, one call at a time. A
-    coroutine is awaited; the blocking interface uses a thread of the consumer. An exception is logged, and
-    the message is negatively acknowledged. Closing waits for the call in progress.
+    """A function that the client calls with the consumer and each message, so that the program does not call
+    ``receive``: in order, one call at a time. In the asyncio interface, it may be a coroutine function; the
+    blocking interface calls it in a thread. An exception is logged, and the message is negatively
+    acknowledged. Closing waits for the call in progress.
     """
     listener_concurrency: int = 1
-    """Maximum number of concurrent calls of the listener; above 1, only messages of the same key are in
-    order.
+    """Maximum number of concurrent calls of the listener; if it is above 1, only messages with the same key
+    are processed in order.
     """
     negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
-    """Delays before a negatively acknowledged message is redelivered, which grow with each redelivery; None:
-    ``negative_ack_redelivery_delay_ms``.
+    """Returns the delay before a negatively acknowledged message is redelivered, which grows with each
+    redelivery; None: the delay is always ``negative_ack_redelivery_delay_ms``.
     """
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    """Delays in milliseconds, added to ``unacked_messages_timeout_ms``, which grow with each redelivery;
-    None: no added delay."""
+    """Returns a delay that is added to ``unacked_messages_timeout_ms``, and that grows with each redelivery;
+    None: no added delay.
+    """
 
     @property
     def is_shared(self) -> bool:
-        """Whether the subscription delivers to several consumers at a time, without order."""
+        """Whether the subscription type is Shared or KeyShared: several consumers get messages at the same
+        time.
+        """
         return self.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
 
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
@@ -276,4 +294,4 @@ class ConsumerOptions:
 
 
 class ReaderOptions(ConsumerOptions):
-    """Options of a reader's consumer, which acknowledges every message that is read."""
+    """Options of the consumer that a reader uses."""

@@ -23,7 +23,7 @@ _I64, _U64 = 1 << 63, 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class PreparedEntry:
-    """An entry that the caller has prepared, and that is published unchanged."""
+    """An entry that the caller has built, and that is published unchanged."""
 
     sequence_id: int
     highest_sequence_id: int
@@ -35,13 +35,13 @@ class PreparedEntry:
     payload: bytes
     """The payload, in the batch format and compression that ``metadata`` states."""
     transaction: OpenTransaction | None = None
-    """The open transaction of the messages, whose coordinator knows the topic; its id is also in
-    ``metadata``. None: no transaction.
+    """The open transaction of the messages; its id is also in ``metadata``, and the topic is registered at
+    its coordinator. None: no transaction.
     """
 
 
 class Pending:
-    """A SEND without a receipt."""
+    """An entry that was sent and has no receipt yet."""
 
     __slots__ = ("batched", "born", "done", "frame", "highest", "sequence_id", "transaction")
 
@@ -77,7 +77,9 @@ class Pending:
 
 
 def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
-    """Returns the compressed payload, and sets the compression in the metadata.
+    """Compresses a payload, and returns it; sets the compression in the metadata.
+
+    :param codec: number of the compression codec
 
     :raises CompressionError: the codec's library is not installed
     """
@@ -121,22 +123,24 @@ class MessageOptions:
         transaction: AnyTransaction | None = None,
         now_ms: int = 0,
     ) -> None:
-        """:param properties: property values by name
+        """:param properties: the properties of the message
 
-        :param partition_key: the key, which determines the partition, the consumer of a KeyShared
-            subscription, and the messages that compaction keeps
-        :param ordering_key: a key that replaces ``partition_key`` for partitions and KeyShared subscriptions
+        :param partition_key: the key: it determines the partition, the consumer of a KeyShared subscription,
+            and which messages compaction replaces
+        :param ordering_key: a key that is used instead of ``partition_key`` to choose the partition and the
+            consumer of a KeyShared subscription
         :param replication_clusters: the clusters that the message is replicated to; None: all clusters of the
             namespace
-        :param disable_replication: whether the message stays in its cluster
+        :param disable_replication: whether the message is not replicated to other clusters
         :param event_timestamp: the event time, in milliseconds since 1970
         :param partition_key_bytes: a binary key, instead of ``partition_key``; consumers get it in Base64
         :param null_partition_key: whether the key is null, which key-value schemas permit
         :param null_value: whether the message has a null value, which deletes its key in a compacted topic
         :param deliver_at: a time in milliseconds since 1970, before which Shared and KeyShared subscriptions
             do not deliver the message
-        :param deliver_after: the delay before delivery, as a timedelta from ``now_ms``
-        :param transaction: the transaction of the message; consumers get the message when the transaction is
+        :param deliver_after: the delay before delivery, counted from ``now_ms``; an alternative to
+            ``deliver_at``
+        :param transaction: the transaction of the message; consumers get the message once the transaction is
             committed
         :param now_ms: the present time in milliseconds since 1970, which the client sets
         :raises InvalidMessage: two options cannot be combined, or a time does not fit into 64 bits
@@ -175,7 +179,7 @@ class MessageOptions:
 
     @property
     def must_be_alone(self) -> bool:
-        """Whether an option requires that the message is a separate entry."""
+        """Whether an option requires that the message is not sent in a batch."""
         return (
             self.deliver_at is not None or self.disable_replication or self.replication_clusters is not None
         )
@@ -197,18 +201,22 @@ class MessageOptions:
         self.fill_transaction(metadata)
 
     def fill_transaction(self, metadata: MessageMetadata) -> None:
-        """Writes the id of the transaction, the only option that all messages of an entry have in common."""
+        """Writes the id of the transaction to an entry's metadata; it is the only option that all messages of
+        a batch share.
+        """
         if self.transaction is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self.transaction.id
 
     def single(self) -> bytes:
-        """Returns the options of a message in a batch, serialized without required fields."""
+        """Returns the options of a message in a batch, as serialized ``SingleMessageMetadata`` without its
+        required fields.
+        """
         metadata = SingleMessageMetadata()
         self._fill_own(metadata)
         return metadata.SerializePartialToString()
 
     def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes the options that apply inside and outside of batches."""
+        """Writes the options that both kinds of metadata have."""
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)
@@ -219,7 +227,7 @@ class MessageOptions:
             metadata.event_time = self.event_timestamp
 
     def fill_keys(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes only the keys."""
+        """Writes only the partition key and the ordering key."""
         if self.partition_key is not None:
             metadata.partition_key = self.partition_key
             if self.key_is_bytes:

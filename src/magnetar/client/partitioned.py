@@ -33,14 +33,16 @@ from magnetar.naming.hashes import boost_string_hash, java_string_hash, murmur3_
 
 _Waiting = tuple[bytes, Done, int | None, MessageOptions | None]
 Router = Callable[[bytes, MessageOptions | None, int], int]
-"""Returns the index of a message's partition, from content, options and number of partitions."""
+"""Returns the index of the partition for a message, given the payload, the options and the number of
+partitions.
+"""
 
 
 class PartitionedProducer(AcceptsMessages):
     """A producer of a partitioned topic; used like a :class:`Producer`.
 
     Messages with a key go to the same partition as with the official Java client; other messages go to one
-    partition for the duration of a batch, then to the next partition.
+    partition until a batch would be complete, then to the next partition.
     """
 
     def __init__(
@@ -56,15 +58,16 @@ class PartitionedProducer(AcceptsMessages):
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
         lazy_start_partitioned_producers: bool = False,
     ) -> None:
-        """:param message_routing_mode: rule by which the partition of a message without a key is chosen
+        """:param message_routing_mode: how the partition of a message without a key is chosen
 
-        :param message_router: function that chooses the partition of each message; requires CustomPartition
+        :param message_router: function that chooses the partition of each message, if
+            ``message_routing_mode`` is CustomPartition
         :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
             partitions together, divided evenly among them
         :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
             must use the same
-        :param lazy_start_partitioned_producers: whether the producer of a partition is opened at its first
-            message, except for one partition's producer, which is opened at once
+        :param lazy_start_partitioned_producers: whether the producers of partitions are only opened when they
+            get their first message; one of them is always opened at once
 
         :raises InvalidConfiguration: CustomPartition without a router, or the limit of all partitions is not
             above 0
@@ -88,7 +91,7 @@ class PartitionedProducer(AcceptsMessages):
         self._lazy = lazy_start_partitioned_producers
         self._parts = [self._producer(index, partitions) for index in range(partitions)]
         self._waiting: dict[int, deque[_Waiting]] = {}
-        """Messages for producers that are being opened, by partition."""
+        """By partition: messages that wait until the partition's producer is open."""
         self._opening: KeyedTasks[int, None] = KeyedTasks(TaskScope(services.io.loop, topic))
         self._opened: set[int] = set()
         self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
@@ -130,7 +133,7 @@ class PartitionedProducer(AcceptsMessages):
                 done(None, error)
 
     async def _grow(self) -> None:
-        """Adds new partitions; each partition gets messages as soon as its producer is open."""
+        """Adds producers for new partitions; a partition gets messages as soon as its producer is open."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._producer(index, count)
@@ -151,7 +154,7 @@ class PartitionedProducer(AcceptsMessages):
         return self._parts[min(self._opened, default=0)].producer_name()
 
     def is_connected(self) -> bool:
-        """Whether the opened producers are connected."""
+        """Whether all producers that were opened are connected."""
         return all(self._parts[index].is_connected() for index in self._opened)
 
     def last_sequence_id(self) -> int:
@@ -160,7 +163,7 @@ class PartitionedProducer(AcceptsMessages):
 
     @property
     def stats(self) -> ProducerStats:
-        """Like :attr:`Producer.stats`, for all partitions together and for each."""
+        """Like :attr:`Producer.stats`, for all partitions together, and for each of them."""
         return producer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
@@ -237,7 +240,10 @@ class PartitionedProducer(AcceptsMessages):
             self._enqueue_unopened(index, (content, done, sequence_id, options))
 
     def _enqueue_unopened(self, index: int, message: _Waiting) -> None:
-        """:raises ProducerQueueIsFull: too many messages are pending on all partitions"""
+        """Queues a message for a partition whose producer is not open, and opens the producer.
+
+        :raises ProducerQueueIsFull: too many messages are pending on all partitions together
+        """
         if self.pending_messages >= self._max_pending:
             raise ProducerQueueIsFull(
                 f"{self._topic}: {self.pending_messages} messages are pending, "
@@ -304,7 +310,9 @@ class PartitionedConsumer(GatheredConsumer):
         self._looking.begin()
 
     async def _grow(self) -> None:
-        """Adds the consumers of new partitions, where brokers have already created the subscription."""
+        """Adds consumers for new partitions; brokers have already created the subscription on these
+        partitions.
+        """
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._consumer(self._topic, index, count)

@@ -19,7 +19,7 @@ from magnetar.io.waiting import finished, nobody_waits, outcome
 log = logging.getLogger(__name__)
 _Key = tuple[Address, Address, int]
 _LEAVING_SECONDS = 1.0
-"""Maximum time that closing a client waits for brokers to close their connections, in seconds."""
+"""Maximum time in seconds that closing a client waits for brokers to close TLS connections."""
 _CHANGED = "the client uses another cluster now"
 
 
@@ -60,20 +60,22 @@ class ConnectionPool:
         self._opening: KeyedTasks[_Key, Connection] = KeyedTasks(self._tasks)
         self._open: dict[_Key, Connection] = {}
         self._idle: dict[_Key, float] = {}
-        """When each unused connection was found to be unused."""
+        """For each unused connection: when it was first found unused."""
         self._leaving: list[Connection] = []
-        """Closed connections whose transports may not have ended."""
+        """Closed connections whose transports may still be open."""
         self._looking: Cancellable | None = None
-        """The timer of the next look at unused connections; None: there is no connection, or no limit."""
+        """The timer of the next check for unused connections; None: there is no connection, or unused
+        connections stay open.
+        """
 
     async def next(self, broker: Address, through: Address) -> Connection:
-        """Like :meth:`get`, for each connection to ``broker`` in turn."""
+        """Like :meth:`get`, but returns the connections to ``broker`` in turn."""
         turn = self._turns.get((broker, through), 0)
         self._turns[broker, through] = (turn + 1) % self._per_broker
         return await self.get(broker, through, turn)
 
     async def get(self, broker: Address, through: Address, number: int = 0) -> Connection:
-        """Returns a connection to ``broker``.
+        """Returns a connection to ``broker``; opens it if necessary.
 
         :param through: the address to connect to: the broker itself, or a proxy
         :param number: index of the connection to this broker, from 0
@@ -186,9 +188,11 @@ class ConnectionPool:
         self._leaving.append(connection)
 
     async def close(self) -> None:
-        """Closes all connections, and waits for their ends; waiting callers get AlreadyClosed.
+        """Closes all connections, and waits until their transports are closed; waiting callers get
+        AlreadyClosed.
 
-        With TLS, the broker confirms the end; closing waits for the confirmation for at most a second.
+        With TLS, the broker must confirm the closing; this method waits for the confirmation for at most one
+        second.
         """
         self._closed = True
         self._tasks.cancel()

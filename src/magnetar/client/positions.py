@@ -1,4 +1,4 @@
-"""Positions of a consumer in its topic: the start, seeks, and whether more messages follow."""
+"""The position of a consumer in its topic: the start position, seeks, and whether more messages follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from magnetar.io.waiting import finished, outcome
 
 
 class Positions:
-    """The positions of one consumer."""
+    """The start position and the seeks of one consumer."""
 
     def __init__(
         self,
@@ -44,18 +44,22 @@ class Positions:
         self._redelivery = redelivery
         start = options.start_message_id
         self._start = None if isinstance(start, timedelta) else start
-        """Start position of a non-durable subscription; None: the broker knows it."""
+        """Start position of a non-durable subscription; None: the subscription is durable, or the start is a
+        time.
+        """
         self._since = loop.time() - start.total_seconds() if isinstance(start, timedelta) else None
-        """The time of the loop when the first messages were published; None: the start is another one."""
+        """If the start is an age: the loop's time at which the first messages were published; otherwise
+        None.
+        """
         self._seeks = TaskScope(loop, attachment.topic)
         self._seeking: Task[None] | None = None
         self._group_seconds = options.ack_group_time_ms / 1000
         self._acknowledging: Cancellable | None = None
 
     def acknowledge_read(self) -> None:
-        """Acknowledges the messages that were read, together after a delay; called at the first delivery by
-        the broker. The broker uses this to compute a reader's backlog, and to report the end of a
-        terminated topic.
+        """Acknowledges the messages that were read, together after a delay; called when the program has
+        received a message. The broker needs the acknowledgements to compute a reader's backlog, and to report
+        that a terminated topic was read to its end.
         """
         # Until the time has passed, further messages cost nothing.
         self._queue.on_taken = None
@@ -119,8 +123,8 @@ class Positions:
             await finished(self._loop, self._seeking)
 
     async def last_message(self) -> tuple[MessageId, tuple[int, int] | None]:
-        """Returns the id of the topic's last message, and the mark-delete position, or None if the broker
-        does not send it.
+        """Returns the id of the topic's last message, and the subscription's mark-delete position (None if
+        the broker does not send this position).
 
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
@@ -147,8 +151,9 @@ class Positions:
         return mark is None or last.position > mark
 
     def subscribing(self) -> MessageId | int | None:
-        """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. A non-durable
-        subscription continues after the last received message.
+        """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. For a
+        non-durable subscription that was attached before, this is the last received message, after which it
+        continues.
         """
         queue = self._queue
         if self._since is not None and queue.last_taken is None:
@@ -160,8 +165,8 @@ class Positions:
         return self._start
 
     def migrated(self) -> None:
-        """Continues at the beginning of the topic in another cluster: this cluster's message ids are not
-        valid there, and all its messages were received.
+        """Continues at the beginning of the topic in the cluster it has migrated to: message ids of the
+        former cluster are not valid in that cluster, and all messages of the former cluster were received.
         """
         if not self._durable and (self._attachment.opened or self._start != MessageId.latest):
             self._queue.last_taken, self._start, self._since = None, MessageId.earliest, None

@@ -1,4 +1,4 @@
-"""A producer on one topic or partition, with pipelining and batches; keeps the order across reconnects."""
+"""A producer on one topic or partition: pipelining, batching, and keeping the order across reconnects."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ class Producer(Attached, AcceptsMessages):
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None, Context]] = deque()
-        """Messages that wait for room, and the contexts of their senders."""
+        """Messages that wait until fewer are pending, with their senders' contexts (``contextvars``)."""
         self._gate = Gate(
             self._loop, topic, self._place, self._refuse_one, self.send_batches, attachment.elsewhere
         )
         self._drained: list[Future[None]] = []
         self._sent = SentTotals()
-        """Without what is derived from the pending messages."""
+        """Totals, except those that :meth:`_totals` computes from the pending messages."""
         self._given_up = 0
-        """Messages that were sent and failed."""
+        """Number of messages that were sent to the broker, and then failed."""
         self.intervals = Intervals(self._loop, self._totals, SentTotals())
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def stats(self) -> ProducerStats:
-        """Statistics of this producer, as of now."""
+        """The present statistics of this producer."""
         return producer_stats({self.topic(): self.intervals})
 
     def _totals(self) -> SentTotals:
@@ -138,7 +138,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the sent messages without a receipt, in bytes, including their metadata."""
+        """Total size of the sent entries without a receipt, in bytes, including their metadata."""
         return sum(len(each.frame) for each in tuple(self._pending))
 
     # Sending
@@ -165,7 +165,7 @@ class Producer(Attached, AcceptsMessages):
         return published
 
     def _take_back(self, done: Done) -> None:
-        """Removes a message that still waits for room, so that it is not sent."""
+        """Cancels a message that still waits in the queue, so that it is not sent."""
         for index, waiting in enumerate(self._queued):
             if is_of(waiting[1], done):
                 del self._queued[index]
@@ -175,7 +175,7 @@ class Producer(Attached, AcceptsMessages):
     def enqueue_or_wait(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Like :meth:`enqueue`, but if ``block_if_queue_full`` is set, the message waits for room."""
+        """Like :meth:`enqueue`, but waits for fewer pending messages if ``block_if_queue_full`` is set."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
             self._queued.append((content, tracked(done, options), sequence_id, options, copy_context()))
@@ -194,9 +194,9 @@ class Producer(Attached, AcceptsMessages):
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Publishes one message; ``done`` is called exactly once, in the order of receipts.
+        """Publishes one message; ``done`` is called exactly once, with the receipt or the failure.
 
-        :raises PulsarException: an error of :meth:`send` that is known at once; ``done`` is not called
+        :raises PulsarException: the message is refused at once; ``done`` is not called
         """
         self._attachment.check_open()
         settings = self._options
@@ -244,10 +244,10 @@ class Producer(Attached, AcceptsMessages):
             raise InvalidMessage(f"{self._attachment.topic}: {error}") from error
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
-        """Publishes a prepared entry, after all messages that were enqueued before.
+        """Publishes an entry that the caller has built, after all messages that were enqueued before.
 
-        The entry counts as one pending message, and ``done`` is called once. Sequence ids must rise from
-        entry to entry; a broker with deduplication confirms stored entries without a message id.
+        The entry counts as one pending message, and ``done`` is called once. Sequence ids must increase from
+        entry to entry; with deduplication, the receipt of an entry that is already stored has no message id.
 
         :raises PulsarException: the producer is closed or has failed, or too many messages are pending
         """
@@ -273,7 +273,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def max_message_size(self) -> int:
-        """Maximum payload of an entry, in bytes; the protocol's default if there is no connection."""
+        """Maximum payload of an entry, in bytes; without a connection, the protocol's default."""
         connection = self._attachment.connection
         return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
 
@@ -380,7 +380,9 @@ class Producer(Attached, AcceptsMessages):
         is_chunk: bool = False,
         transaction: OpenTransaction | None = None,
     ) -> None:
-        """:param count: number of messages in the entry; 0: the number of callbacks"""
+        """Sends an entry; ``count`` is its number of messages, or 0 for the number of callbacks in
+        ``done``.
+        """
         now = self._loop.time()
         ids = (sequence_id, highest, count or len(done))
         try:
@@ -413,7 +415,7 @@ class Producer(Attached, AcceptsMessages):
         self._moved_on()
 
     def _send_due(self) -> None:
-        """Fails all pending messages when the oldest one has timed out, so that their order is kept."""
+        """Fails all pending messages, to keep their order, once the oldest has reached the send time-out."""
         self._send_timer = None
         if not self._pending:
             return
@@ -425,7 +427,7 @@ class Producer(Attached, AcceptsMessages):
             self._fail_pending(Timeout(f"{self._attachment.topic}: no receipt within {seconds:g} s"))
 
     async def flush(self) -> None:
-        """Sends the open batches and waits until no message is pending; callbacks get the errors."""
+        """Sends open batches and waits until no message is pending; errors go to the messages' callbacks."""
         self.send_batches()
         if self._pending_messages:
             drained = self._loop.create_future()
@@ -503,7 +505,7 @@ class Producer(Attached, AcceptsMessages):
                 settle(future)
 
     def _send_queued(self) -> None:
-        """Sends the first of the messages that wait for room."""
+        """Sends the first message of the queue."""
         content, done, sequence_id, options, context = self._queued.popleft()
         try:
             context.run(self.enqueue, content, done, sequence_id, options)

@@ -20,10 +20,11 @@ def announcement(
 ) -> BaseCommand:
     """Returns the command PRODUCER.
 
-    :param name: the name chosen by the program or earlier by the broker; empty: the broker chooses a name
-    :param epoch: number of earlier announcements of the producer
+    :param name: the name that the program chose, or that the broker chose earlier; empty: the broker chooses
+        a name
+    :param epoch: number of earlier PRODUCER commands of this producer
     :param topic_epoch: the topic epoch in the broker's last answer to an exclusive producer; None: no epoch
-    :param in_transactions: whether the client has used transactions
+    :param in_transactions: whether the client has used transactions, so that messages may belong to them
     """
     command = BaseCommand(type=BaseCommand.PRODUCER)
     producer = command.producer

@@ -1,4 +1,4 @@
-"""Converts messages to a readable form and to JSON, with contents decoded by the schema of their topic."""
+"""Converts messages to a readable form and to JSON, with payloads decoded by the schema of their topic."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _BYTES = ("NONE", "BYTES")
 
 
 def described(message: Message, decoded: tuple[str, object] | None) -> dict[str, object]:
-    """Returns the whole message as a JSON object: ``content`` contains text, ``hex`` contains other content,
-    and ``value`` contains the decoded content.
+    """Returns the whole message as a JSON object. The payload is in ``content`` if it is valid UTF-8,
+    otherwise in ``hex``; the decoded value is in ``value``.
 
-    ``key`` is the stored key; for a binary key, it is in Base64 and ``base64EncodedKey`` is true. A key can
-    also be null.
+    ``key`` is the stored key: null for a null key; for a binary key, it is in Base64, and
+    ``base64EncodedKey`` is true.
 
-    :param decoded: schema type and decoded value; None: the content was not decoded
+    :param decoded: schema type and decoded value; None: the payload was not decoded
     """
     found: dict[str, object] = {
         "id": id_text(message.message_id()),
@@ -59,9 +59,10 @@ def described(message: Message, decoded: tuple[str, object] | None) -> dict[str,
 
 
 def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tuple[str, object] | None:
-    """Returns the schema type and the decoded content; None: the content does not match the schema.
+    """Returns the schema type and the decoded value; None: there is no schema, or the payload does not match
+    it.
 
-    :param decoder: schema type and decoder; None: there is no schema
+    :param decoder: the schema type and the function that decodes; None: there is no schema
     """
     if decoder is None:
         return None
@@ -73,7 +74,7 @@ def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tup
 
 
 def text_of(data: bytes) -> str | None:
-    """Returns the data as text if they are valid UTF-8, otherwise None."""
+    """Returns the data as a string if they are valid UTF-8, otherwise None."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -87,7 +88,8 @@ def id_text(message_id: MessageId) -> str:
 
 
 def decode_message(schema: TopicSchema) -> DecodeMessage | None:
-    """Returns a function that decodes messages of a schema; None: contents are not decoded.
+    """Returns a function that decodes messages of a schema; None: payloads with this schema type are not
+    decoded.
 
     :raises Exception: one of :data:`UNREADABLE`: the schema definition is malformed
     """
@@ -150,7 +152,9 @@ def _avro(definition: dict[str, object] | list[object] | str) -> Decoder:
 
 
 def plain(value: object) -> object:
-    """Converts a value for JSON: bytes to hexadecimal, times to ISO 8601, and other types to text."""
+    """Converts a decoded value to types that JSON has: bytes to hexadecimal, times to ISO 8601, and unknown
+    types to ``str()``.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

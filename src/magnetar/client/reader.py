@@ -58,20 +58,21 @@ class Reader(AsyncMessages):
         :param reader_name: the name that the topic's statistics show; None: a random name
         :param subscription_role_prefix: prefix of the subscription name if it is random
         :param subscription_name: the name of the reader's non-durable subscription; None: a random name
-        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
-            Exceptions are logged. Closing waits for the call in progress
-        :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
-            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
+        :param message_listener: a function that the client calls with the reader and each message, so that
+            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
+            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
+            logged. Closing waits for the call in progress
+        :param interceptors: interceptors, called for each message before the program reads it
+        :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
+            in these ranges are read; for a batch, the key of its first message counts. Empty: all messages
         :param partitions: number of the topic's partitions; 0: the topic is not partitioned. A partitioned
-            topic requires an end of the topic or a time as the start position
+            topic requires ``MessageId.earliest``, ``MessageId.latest`` or a time as the start position
         :param find: returns the topics and partitions of a reader of several topics; None: there is one topic
 
         The other parameters are those of :class:`ConsumerOptions`.
 
-        :raises InvalidConfiguration: the start position is a message id although there are several partitions
-            or topics, or a time that is not in the past
+        :raises InvalidConfiguration: the start position is the id of a message although there are several
+            partitions or topics, or it is a time that is not in the past
         """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
@@ -142,11 +143,11 @@ class Reader(AsyncMessages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """Statistics of this reader, as of now."""
+        """The present statistics of this reader."""
         return self._consumer.stats
 
     async def read_next(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
@@ -165,7 +166,7 @@ class Reader(AsyncMessages):
         return await self._consumer.receive_entry(timeout_millis)
 
     async def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and the following entries that have already arrived.
+        """Waits for the next entry; returns it together with the following entries that have already arrived.
 
         :param limit: maximum number of entries to return; at least 1
         :param timeout_millis: maximum time to wait for the first entry, in milliseconds; None: no limit
@@ -206,7 +207,7 @@ class Reader(AsyncMessages):
         return await self._consumer.get_last_message_id()
 
     async def seek(self, messageid: SeekTarget) -> None:
-        """Moves the reader to another position.
+        """Seeks: continues reading at another position.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each

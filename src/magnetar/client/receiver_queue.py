@@ -1,4 +1,4 @@
-"""The receiver queue of a consumer: arrived entries, their messages, and permits."""
+"""The receiver queue of a consumer: entries that have arrived, their messages, and the permits."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from magnetar.protocol.pulsar_api_pb2 import CommandAck, CommandMessage
 
 log = logging.getLogger(__name__)
 _RUN = 500
-"""Number of messages up to which further entries are opened."""
+"""Maximum number of single messages that are converted together."""
 
 
 class ReceiverQueue:
-    """The arrived entries of one consumer and their messages, which the program has not received yet."""
+    """The entries and messages of one consumer that have arrived, but that the program has not received
+    yet.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class ReceiverQueue:
     ) -> None:
         """:param partition: index of the topic's partition; -1: the topic is not partitioned
 
-        :param taken: records the messages that the program receives
+        :param taken: records the messages that the program receives, for the acknowledgement time-out and
+            dead letters
         :param acks: acknowledges messages that are not delivered
         :param memory: the memory limit of the client; None: no limit
         """
@@ -61,22 +64,32 @@ class ReceiverQueue:
         self._entries: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
         self.returned: deque[Message] = deque()
-        """Messages that were taken, but did not reach the program; they come first."""
+        """Messages that were taken from the queue, but did not reach the program; the program gets them
+        before all others.
+        """
         self._arrivals = Arrivals(io.loop)
         self.on_arrival: Callable[[], object] | None = None
-        """Called when entries have arrived, or when the consumer has ended."""
+        """Called when entries have arrived, or when the consumer is closed or has failed; None: nobody is
+        called.
+        """
         self.intercept: Callable[[Message], Message] | None = None
-        """Returns the message that the program receives instead of another one; None: none is replaced."""
+        """Passes each message through the interceptors, and returns the message that the program receives;
+        None: no interceptors.
+        """
         self.values: Values | None = None
-        """The values of messages; None: messages have contents alone."""
+        """Decodes the values of messages; None: messages only have payloads."""
         self.epoch = 0
-        """Number of requests to deliver all messages again; entries with a lower one are dropped."""
+        """The consumer epoch: how often redelivery of all messages was requested; entries with a lower epoch
+        are dropped.
+        """
         self.start = StartPosition(None, options.start_message_id_inclusive)
-        """Where the messages begin; earlier ones are dropped."""
+        """The start position; earlier messages are dropped."""
         self.opened = ReceivedTotals()
-        """The messages that were or are ready for the program, and the entries that contain them."""
+        """Number of messages that were made ready for the program since the start, and size of their
+        entries.
+        """
         self.last_taken: MessageId | None = None
-        """The last message, or the last entry, that the program received."""
+        """The id of the last message or entry that the program received."""
         self.on_taken: Callable[[], object] | None = None
         """Called when the program has received a message or an entry."""
         scaled = options.auto_scaled_receiver_queue and options.receiver_queue_size > 0
@@ -131,8 +144,8 @@ class ReceiverQueue:
         self.wake()
 
     def _count(self, size: int) -> None:
-        """Counts ``size`` bytes of arrived entries against the memory limit; negative for entries that left
-        the queue.
+        """Counts ``size`` bytes of arrived entries against the memory limit; a negative number stands for
+        entries that left the queue.
         """
         if self._memory is not None:
             self._counted += size
@@ -179,7 +192,7 @@ class ReceiverQueue:
             self.on_arrival()
 
     async def arrival(self, end: float | None) -> None:
-        """Waits until entries have arrived, or the consumer has ended.
+        """Waits until entries have arrived, or the consumer is closed or has failed.
 
         :param end: end of the wait in the loop's time; None: no limit
         :raises Timeout: no entry arrived in time
@@ -251,8 +264,8 @@ class ReceiverQueue:
             self._open_next()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """Appends the next messages that are available without waiting to a queue, from which other threads
-        take them.
+        """Moves messages that have already arrived to the end of a queue, from which other threads may take
+        them.
 
         :returns: the number of messages; None: no message has arrived
         :raises PulsarException: the consumer is closed or has failed permanently
@@ -277,7 +290,7 @@ class ReceiverQueue:
         return 1 + count
 
     def take_back(self, message: Message) -> None:
-        """Returns a taken message to the front of the queue."""
+        """Puts a message that was taken back to the front of the queue."""
         self.returned.appendleft(message)
         self.wake()
 
@@ -290,8 +303,8 @@ class ReceiverQueue:
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
 
     def _open_plain(self) -> bool:
-        """Opens the next entries if they are single messages without encryption or other special fields;
-        returns whether there were any.
+        """Converts the next entries to messages, as long as they are single messages without encryption or
+        other special fields; returns whether any entry was converted.
         """
         found, size = plain_messages_of(Message, self._attachment.topic, self._entries, _RUN, plain_payload)
         self._ready.extend(found)
@@ -342,7 +355,7 @@ class ReceiverQueue:
             connection.wire.send(self._commands.flow(permits))
 
     def attached(self) -> None:
-        """Sends permits on a new connection."""
+        """Sends permits after the consumer was attached on a new connection."""
         self.permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
 
     def resume(self) -> None:
@@ -361,7 +374,9 @@ class ReceiverQueue:
         return cleared
 
     def end(self) -> None:
-        """Drops all messages; waiting callers get the consumer's error."""
+        """Called when the consumer is closed or has failed: drops all messages; waiting callers get the
+        consumer's error.
+        """
         self.forget()
         self.returned.clear()
         self.permits.end()

@@ -19,7 +19,7 @@ _Open = Callable[[str], Awaitable[Sending]]
 
 
 class Arrivals:
-    """Callers that wait for an arrival."""
+    """Callers that wait for an arrival, such as a message."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -33,7 +33,7 @@ class Arrivals:
         """Waits until :meth:`wake` is called.
 
         :param end: end of the wait in the loop's time; None: no limit
-        :param late: text of the error Timeout
+        :param late: the message of the Timeout error
         :raises Timeout: :meth:`wake` was not called in time
         """
         waiter = self._loop.create_future()
@@ -57,7 +57,7 @@ class Arrivals:
 
 
 class Unacknowledged:
-    """Entries that wait for their acknowledgement, with the time-out that official clients call
+    """The unacknowledged entries and their acknowledgement time-out, which official clients call
     ``ackTimeout``.
     """
 
@@ -68,13 +68,15 @@ class Unacknowledged:
         options: ConsumerOptions,
         ask_again: Callable[[list[Position]], object],
     ) -> None:
-        """:param seconds: the time-out in seconds, without its back-off"""
+        """:param seconds: the acknowledgement time-out in seconds, without ``ack_timeout_redelivery_backoff``
+        :param ask_again: requests redelivery of the entries whose time-out has passed
+        """
         self._loop = loop
         self._seconds = seconds
         self._backoff = options.ack_timeout_redelivery_backoff
         self._ask_again = ask_again
         self._waiting: dict[float, Expiring[Position]] = {}
-        """By the time-out; there are several with a back-off."""
+        """By time-out: entries with this time-out; with a back-off, there are several time-outs."""
 
     def add(self, position: Position, redeliveries: int) -> None:
         """Starts the time-out of an entry, or restarts it.
@@ -104,8 +106,8 @@ class Unacknowledged:
 
 
 class Taken:
-    """Acknowledgement time-out and dead letters of one consumer; costs no time per message if both are
-    off.
+    """The acknowledgement time-out and the dead letters of one consumer, which track the messages that the
+    program has received.
     """
 
     def __init__(
@@ -120,7 +122,10 @@ class Taken:
         acknowledge: Callable[[MessageId], object],
         open_producer: Callable[..., Awaitable[Sending]],
     ) -> None:
-        """:param ask_again: requests redelivery of entries, after :meth:`without_dead`
+        """:param shared: whether the subscription is Shared or KeyShared; only these have dead letters
+        :param ask_again: requests redelivery of entries whose time-out has passed; it calls
+            :meth:`without_dead` first
+        :param acknowledge: acknowledges a message that was published as a dead letter
 
         :param open_producer: opens the producer of a dead letter topic
         """
@@ -153,17 +158,19 @@ class Taken:
             self._unacknowledged.add(position, 0)
 
     def refused(self, position: Position) -> None:
-        """Stops the time-out after a negative acknowledgement, which has a delay of its own."""
+        """Stops the time-out of an entry after a negative acknowledgement, which has its own redelivery
+        delay.
+        """
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
     def acknowledged(self, message_id: MessageId) -> None:
-        """Records the acknowledgement of a message or an entry."""
+        """Records that a message or an entry is acknowledged, so that it does not become a dead letter."""
         if self._dead is not None:
             self._dead.remove(message_id)
 
     def settled(self, position: Position) -> None:
-        """Records that all messages of an entry are acknowledged."""
+        """Records that all messages of an entry are acknowledged, which ends the time-out."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
@@ -174,10 +181,10 @@ class Taken:
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]
     ) -> list[Position]:
-        """Returns the entries whose redelivery must be requested; the other entries go to the dead letter
-        topic.
+        """Of entries due for redelivery, publishes those with too many redeliveries to the dead letter topic;
+        returns the others, whose redelivery the caller must request.
 
-        :param ask_again: called with entries that could not be published to the dead letter topic
+        :param ask_again: called with the entries that could not be published to the dead letter topic
         """
         if self._dead is None:
             return positions
@@ -219,23 +226,25 @@ def _checked(open_producer: _Open, check: Callable[[str], Awaitable[None]] | Non
 
 
 class Permits:
-    """The permits of one consumer; the broker sends at most this number of messages.
+    """The permits of one consumer: the broker sends at most as many messages as it has permits.
 
     With a queue of size 0, no messages are requested ahead; each call of ``receive`` requests one message.
     """
 
     def __init__(self, queue_size: int, give: Callable[[int], object]) -> None:
-        """:param give: sends permits to the broker, if there is a connection"""
+        """:param queue_size: size of the receiver queue, in messages
+        :param give: sends permits to the broker, if there is a connection
+        """
         self._queue_size = queue_size
         self._threshold = max(1, queue_size // 2)
         self._give = give
         self._used = 0
         self._paused = False
         self.one_is_asked_for = False
-        """With a queue of size 0: whether one message was requested that has not arrived."""
+        """With a queue of size 0: whether a message was requested that has not arrived yet."""
 
     def use(self, messages: int) -> None:
-        """Counts received messages; new permits are sent once per half a queue."""
+        """Counts messages that left the queue; sends new permits whenever half a queue is counted."""
         if self._queue_size == 0:
             return
         self._used += messages
@@ -258,10 +267,10 @@ class Permits:
         """Called when messages have arrived."""
 
     def ran_dry(self) -> None:
-        """Called when the program waits for a message and the queue is empty."""
+        """Called when the program wants a message, but the queue is empty."""
 
     def end(self) -> None:
-        """Called when the consumer has ended."""
+        """Called when the consumer is closed or has failed."""
 
     def widen(self, queue_size: int) -> None:
         """Enlarges the queue; a smaller size has no effect."""
@@ -293,7 +302,7 @@ class Permits:
     def attached(self, *, listened: bool, waited: bool) -> None:
         """Sends permits on a new connection, on which the broker has no permits yet.
 
-        :param listened: whether a listener takes arriving messages
+        :param listened: whether a callback takes the messages as they arrive
         :param waited: whether the program waits for a message
         """
         if self._paused:
@@ -308,14 +317,14 @@ class Permits:
 
 
 class StartPosition:
-    """The start position of a consumer, which decides which messages are skipped; the ends of a topic skip
-    nothing.
+    """The start position of a consumer: earlier messages, which the broker may deliver, are skipped.
+    ``MessageId.earliest`` and ``MessageId.latest`` skip nothing.
     """
 
     __slots__ = ("_start", "inclusive")
 
     def __init__(self, start: MessageId | None, inclusive: bool) -> None:
-        """:param inclusive: whether the message ``start`` is delivered, too"""
+        """:param inclusive: whether the message with the id ``start`` is itself delivered"""
         if start is not None and (start == MessageId.latest or start.ledger_id() < 0):
             start = None
         self._start = start
@@ -327,7 +336,7 @@ class StartPosition:
         return self._start is not None
 
     def skips(self, found: MessageId) -> bool:
-        """Whether a message or an entry is before the start; after the first False, no check is needed."""
+        """Whether a message or an entry is before the start position and must be skipped."""
         start = self._start
         if start is None:
             return False
@@ -343,8 +352,8 @@ class StartPosition:
         return found.batch_index() <= start.batch_index()
 
     def is_before(self, last: MessageId) -> bool | None:
-        """Returns whether a consumer with this start receives the message ``last``; None: the start is not a
-        message.
+        """Returns whether the topic's last message ``last`` is still to be received from this start position;
+        None: the start position is not a message.
         """
         start = self._start
         if start is None:

@@ -41,7 +41,9 @@ class Redelivery:
         self._backoff = options.negative_ack_redelivery_backoff
         self._due = due
         self._nacks: dict[float, NegativeAcknowledgements] = {}
-        """By their delay in seconds; there are several with a back-off."""
+        """By delay in seconds: the negative acknowledgements with this delay; with a back-off, there are
+        several delays.
+        """
 
     def refused(self, position: Position, redeliveries: int) -> None:
         """Requests redelivery of an entry after the delay of negative acknowledgements.
@@ -90,7 +92,7 @@ class Redelivery:
             connection.wire.send(self._commands.redeliver(self._queue.chunks.all_of(positions), 0))
 
     def forget(self) -> None:
-        """Forgets all messages that wait for redelivery, without requesting it."""
+        """Forgets all messages whose redelivery was to be requested later."""
         for waiting in self._nacks.values():
             waiting.forget()
         self._taken.forget()

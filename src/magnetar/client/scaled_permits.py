@@ -23,11 +23,11 @@ class ScaledPermits(Permits):
         self._send = give
         self._memory = memory
         self._at_broker = 0
-        """Permits that the broker has not used."""
+        """Permits that the broker has received and not used yet."""
         self._was_full = False
-        """Whether the broker has used all permits since the queue has grown."""
+        """Whether the broker has used all permits at least once since the queue last grew."""
         self._excess = 0
-        """Received messages for which no permits are sent, because the queue has shrunk."""
+        """Number of messages for which no new permits will be sent, because the queue has shrunk."""
         if memory is not None:
             memory.shrinks(self._shrink)
 
