@@ -77,8 +77,9 @@ _SUBSCRIPTION = ("subscription_name", "str", "the name of the subscription")
 _START = (
     "start_message_id",
     "MessageId | timedelta",
-    "the start position: the id of a message, which is read only with ``start_message_id_inclusive``; or the "
-    "maximum age of the first message, in whole seconds",
+    "the start position: the id of a message, which is itself read only with ``start_message_id_inclusive``; "
+    "``MessageId.earliest`` or ``MessageId.latest``; or the maximum age of the first message, a timedelta in "
+    "whole seconds",
 )
 _TOPICS = ("topics", "Sequence[str]", "the names of the topics")
 _CONSUMER = ("options", "ConsumerOptions")
@@ -121,7 +122,7 @@ METHODS = (
             ),
             _SUBSCRIPTION,
         ),
-        "Creates a consumer of all matching topics of a namespace, including later ones.",
+        "Creates a consumer of all matching topics of a namespace, including topics that are created later.",
         "TopicsConsumer",
         "Consumer",
         (("options", "PatternOptions"), _CONSUMER),
@@ -149,7 +150,7 @@ METHODS = (
     Method(
         "create_table_view",
         (_TOPIC,),
-        "Creates a view of the newest content of each key, and reads the present messages of the topic.",
+        "Creates a table view: maps each key to its newest payload or value. Reads all present messages.",
         "TableView",
         "TableView",
         (("reader", "Reader"),),

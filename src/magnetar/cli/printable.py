@@ -28,7 +28,6 @@ def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[st
     """Returns the lines of a table with aligned columns, without trailing spaces.
 
     :param lines: the cells of each line; all lines have the same number of cells
-
     :param numbers: align all columns but the first to the right
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -161,7 +161,6 @@ class Client(Opening):
             ``magnetar.client.open_telemetry``; None: no metrics and traces
         :param connection_max_idle_seconds: time after which a connection without producers, consumers and
             requests is closed, in seconds, at least 15; 0: never
-
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """

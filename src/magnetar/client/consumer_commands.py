@@ -43,7 +43,6 @@ class ConsumerCommands:
 
         :param start: start position of a non-durable subscription, or the age of its first message in
             seconds; None: the broker decides
-
         :param epoch: the consumer epoch: how often the consumer has requested redelivery of all messages; 0
             is not sent
         """
@@ -96,7 +95,6 @@ class ConsumerCommands:
         """Returns the command that requests redelivery.
 
         :param positions: the entries to redeliver; empty: all unacknowledged messages
-
         :param epoch: the consumer epoch, which the broker repeats in every later MESSAGE; 0 is not sent
         """
         command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)

@@ -119,7 +119,6 @@ class Lookup:
         address of the required kind (with or without TLS).
 
         :param told: the addresses in the command
-
         :param last: the topic's former broker; if the client reached it through a proxy, it uses the same
             proxy again
         """

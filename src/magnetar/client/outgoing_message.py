@@ -80,7 +80,6 @@ def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
     """Compresses a payload, and returns it; sets the compression in the metadata.
 
     :param codec: number of the compression codec
-
     :raises CompressionError: the codec's library is not installed
     """
     if codec == CompressionType.NONE:

@@ -68,7 +68,6 @@ class PartitionedProducer(AcceptsMessages):
             must use the same
         :param lazy_start_partitioned_producers: whether the producers of partitions are only opened when they
             get their first message; one of them is always opened at once
-
         :raises InvalidConfiguration: CustomPartition without a router, or the limit of all partitions is not
             above 0
         """

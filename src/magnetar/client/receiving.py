@@ -126,7 +126,6 @@ class Taken:
         :param ask_again: requests redelivery of entries whose time-out has passed; it calls
             :meth:`without_dead` first
         :param acknowledge: acknowledges a message that was published as a dead letter
-
         :param open_producer: opens the producer of a dead letter topic
         """
         self._tasks = TaskScope(loop, "messages that were received", owner_goes_on)

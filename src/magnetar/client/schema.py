@@ -41,7 +41,9 @@ _TYPES: dict[str, Schema.Type] = {
 }
 _NAMES = {number: name for name, number in _TYPES.items()}
 Decoder = Callable[[bytes], Any]
-"""Decodes a content; raises an exception of ``BAD_VALUES`` if the content does not match the schema."""
+"""Decodes a payload; raises one of the exceptions in ``BAD_VALUES`` if the payload does not match the
+schema.
+"""
 BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
 _EPOCH_DAY_MS = 86_400_000
 
@@ -57,10 +59,10 @@ class ProducerSchema:
     definition: str = ""
     """An Avro definition for AVRO and JSON; empty for other types."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Properties of the schema, which the topic stores."""
+    """Properties of the schema, which are stored with the topic's schema version."""
     parts: tuple[ProducerSchema, ProducerSchema] | None = None
-    """The schemas of key and value of a KEY_VALUE schema; see :func:`key_value_schema`. None: another
-    type.
+    """The schemas of key and value of a KEY_VALUE schema; see :func:`key_value_schema`. None: the schema has
+    another type.
     """
 
     @property
@@ -83,12 +85,12 @@ class ProducerSchema:
 
 
 class ValueSchema(ABC):
-    """Base class of schemas that encode values to contents and decode contents; subclasses are in
-    ``magnetar.client.schemas`` and in programs.
+    """Base class of schemas that encode values as payloads and decode payloads; ``magnetar.client.schemas``
+    has subclasses, and programs can define further ones.
     """
 
     needs_writer: bool = False
-    """Whether decoding a content requires the schema with which the content was written."""
+    """Whether decoding a payload requires the schema with which it was written."""
 
     def __init__(self, declared: ProducerSchema) -> None:
         """:param declared: the schema that producers and consumers declare to the broker"""
@@ -96,7 +98,7 @@ class ValueSchema(ABC):
 
     @abstractmethod
     def encode(self, value: object) -> bytes:
-        """Returns the content of a value.
+        """Encodes a value as a payload.
 
         :param value: the value that a program sends
         :raises TypeError: the value has the wrong type
@@ -105,11 +107,12 @@ class ValueSchema(ABC):
 
     @abstractmethod
     def decode(self, data: bytes, writer: object = None) -> object:
-        """Returns the value of a content.
+        """Decodes the value in a payload.
 
-        :param data: the content of a message
-        :param writer: the writer's schema, as :meth:`writer` returns it; None: this schema
-        :raises ValueError: the content does not match
+        :param data: the payload of a message
+        :param writer: the schema with which the message was written, as :meth:`writer` returns it; None: this
+            schema
+        :raises ValueError: the payload does not match the schema
         """
 
     def add_options(self, value: object, options: dict[str, object]) -> None:  # noqa: B027 - most add none
@@ -126,7 +129,7 @@ class ValueSchema(ABC):
 
         :param message: a received message
         :param writer: as for :meth:`decode`
-        :raises ValueError: the message does not match
+        :raises ValueError: the message does not match the schema
         """
         content = message.data()
         if not content and message.has_null_value():
@@ -136,7 +139,7 @@ class ValueSchema(ABC):
     def writer(self, found: TopicSchema) -> object:
         """Converts a version of the topic's schema to the argument ``writer`` of :meth:`decode`.
 
-        :param found: the schema version with which messages were written
+        :param found: the schema version with which the messages were written
         :raises ValueError: the version cannot be used
         """
         return found
@@ -149,10 +152,11 @@ class ValueSchema(ABC):
 def content_of(
     value: object, schema: ProducerSchema | ValueSchema | None, options: dict[str, object]
 ) -> bytes:
-    """Returns the encoded content of a value that a program sends.
+    """Encodes a value that a program sends as a payload; without a schema of ``magnetar.client.schemas``, the
+    value must be bytes.
 
     :param schema: the schema of the producer
-    :param options: the options of the message, to which the schema can add
+    :param options: the options of the message, to which the schema can add options such as the key
     :raises InvalidMessage: the value does not match the schema, or is not bytes although the schema does not
         encode values
     """
@@ -175,12 +179,13 @@ def content_of(
 
 
 def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: bool) -> ProducerSchema:
-    """Returns the schema of messages with a key and a value.
+    """Returns a KEY_VALUE schema, for messages with a key and a value.
 
     :param key: the schema of the key
     :param value: the schema of the value
-    :param separated: True: the key is the message's key (``partition_key_bytes``) and the content is the
-        value; False: the content contains both (:func:`magnetar.protocol.key_values.join`)
+    :param separated: True (SEPARATED): the key is the message's key (``partition_key_bytes``), and the
+        payload is the value; False (INLINE): the payload contains both
+        (:func:`magnetar.protocol.key_values.join`)
     """
     sides = (key_values.Declared(part.kind, part.properties) for part in (key, value))
     properties = key_values.described(*sides, separated=separated)
@@ -194,19 +199,21 @@ class TopicSchema:
     kind: str
     """The schema type as in Pulsar's admin interface; empty: unknown."""
     data: bytes
-    """An Avro definition for AVRO and JSON; for KEY_VALUE, both definitions, see
-    ``magnetar.protocol.key_values``.
+    """The schema definition: an Avro definition for AVRO and JSON; for KEY_VALUE, the definitions of key and
+    value, see ``magnetar.protocol.key_values``.
     """
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Properties of the schema."""
 
     @property
     def is_separated(self) -> bool:
-        """Whether the key of a KEY_VALUE is the message's key, and not part of its content."""
+        """Whether a KEY_VALUE schema is SEPARATED: the key is the message's key, and not a part of the
+        payload.
+        """
         return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
-        """Returns the schema type of the key or the value of a KEY_VALUE.
+        """Returns the schema type of the key or of the value of a KEY_VALUE schema.
 
         :param side: ``key`` or ``value``
         """
@@ -214,7 +221,7 @@ class TopicSchema:
 
 
 def topic_schema(schema: Schema) -> TopicSchema:
-    """Converts the schema in a broker's answer."""
+    """Converts the schema in a broker's answer to a :class:`TopicSchema`."""
     properties = {pair.key: pair.value for pair in schema.properties}
     return TopicSchema(_NAMES.get(schema.type, ""), schema.schema_data, properties)
 

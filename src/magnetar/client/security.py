@@ -1,4 +1,4 @@
-"""Access to brokers: service URLs, TLS, and credentials."""
+"""How a client reaches brokers: service URLs, TLS and credentials."""
 
 from __future__ import annotations
 
@@ -43,22 +43,24 @@ class Address:
 
 
 class BrokerUrls(NamedTuple):
-    """The addresses of a topic's broker; an empty address means that the broker has none of the kind."""
+    """The addresses of a topic's broker; an empty string means that the broker has no address of this
+    kind.
+    """
 
     plain: str
     tls: str
 
 
 FindBroker = Callable[[str], Awaitable[BrokerUrls]]
-"""Returns the broker of a topic. Raises PulsarException if no web service answers, or the web service
+"""Looks up the broker of a topic. Raises PulsarException if no web service answers, or if the web service
 refuses.
 """
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """Returns the broker addresses in a service URL; at least one.
+    """Returns the broker addresses in a service URL, at least one.
 
-    :raises InvalidUrl: the text is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
+    :raises InvalidUrl: the string is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
     """
     scheme, separator, rest = url.partition("://")
     port = _PORTS.get(scheme)
@@ -68,7 +70,7 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
 
 
 def is_web(url: str) -> bool:
-    """Whether a service URL is an HTTP URL of web services.
+    """Whether a service URL begins with ``http://`` or ``https://``, so that web services look up brokers.
 
     :raises InvalidUrl: the HTTP URL is malformed
     """
@@ -82,9 +84,9 @@ def is_web(url: str) -> bool:
 
 
 def parse_proxy_url(url: str) -> Address:
-    """Returns the address of a proxy.
+    """Returns the address in the URL of a proxy.
 
-    :raises InvalidUrl: the text is not a URL like ``pulsar+ssl://host:port`` with one host
+    :raises InvalidUrl: the string is not a URL like ``pulsar+ssl://host:port`` with one host
     """
     found = parse_service_url(url)
     if not is_secured(url) or len(found) > 1:
@@ -93,7 +95,7 @@ def parse_proxy_url(url: str) -> Address:
 
 
 def is_secured(url: str) -> bool:
-    """Whether a service URL is for TLS."""
+    """Whether a service URL requires TLS."""
     return url.startswith(("pulsar+ssl://", "https://"))
 
 
@@ -116,7 +118,7 @@ def _address(text: str, url: str, default_port: int) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """TLS options with the official client's names, except for the first, which also accepts a key store."""
+    """The TLS options of a client; ``files`` are PEM files or key stores."""
 
     files: TlsFiles
     allow_insecure: bool
@@ -125,9 +127,10 @@ class TlsOptions:
     """A proxy for all connections, which finds the broker by SNI; None: no proxy."""
 
     def of(self, shown: tuple[str, str] | None) -> ClientTls:
-        """Returns the TLS settings of connections.
+        """Returns the TLS settings for connections.
 
-        :param shown: paths of the client certificate and its key, as credentials; None: no certificate
+        :param shown: paths of a client certificate and its private key that are used as credentials; None: no
+            such certificate
         """
         return ClientTls(
             self.files.showing(shown),
@@ -139,10 +142,10 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """The access of a client to one cluster."""
+    """What a client needs to connect to one cluster: addresses, network and credentials."""
 
     addresses: tuple[Address, ...]
-    """The addresses of the brokers; empty: web services look up brokers."""
+    """The broker addresses of the service URL; empty: web services look up brokers."""
     find: FindBroker | None
     network: ConnectingNetwork
     get_auth_data: Callable[[], Awaitable[AuthData]] | None
@@ -151,12 +154,13 @@ class ServiceAccess:
 def access_to(
     io: ClientIo, service: ClusterAddress, tls: TlsOptions, *, timeout: float, listener_name: str
 ) -> ServiceAccess:
-    """Returns the access to a cluster.
+    """Returns what a client needs to connect to a cluster.
 
     :param timeout: maximum time for each answer of a web service, in seconds
     :param listener_name: the advertised listener to request; empty: the default listener
     :raises InvalidUrl: the service URL is malformed
-    :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+    :raises InvalidConfiguration: only one of client certificate and private key is set, or the service URL
+        lacks TLS, which a certificate or the proxy requires
     :raises OperationNotSupported: this network does not support TLS
     """
     url, credentials = service.service_url, service.authentication
@@ -187,7 +191,8 @@ def network_of(
 ) -> ConnectingNetwork:
     """Returns the network for connections to brokers, with TLS if the service URL requires TLS.
 
-    :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+    :raises InvalidConfiguration: only one of client certificate and private key is set, or the service URL
+        lacks TLS, which a certificate or the proxy requires
     :raises OperationNotSupported: this network does not support TLS
     """
     shown = authentication.certificate if authentication is not None else None
@@ -210,16 +215,17 @@ def network_of(
 
 
 def connect_failure(where: str, error: OSError) -> ConnectError:
-    """Returns the error of a failed connection attempt."""
+    """Converts the error of a failed connection attempt."""
     if isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
         return TlsFailed(f"no TLS with {where}: {_said(error)}")
     return ConnectError(f"cannot connect to {where}: {error}")
 
 
 def lost_connection(error: Exception | None, *, ready: bool) -> ConnectError:
-    """Returns the error of a lost connection.
+    """Returns the client's error for a lost connection.
 
-    :param ready: the broker had answered CONNECT
+    :param error: the error of the transport; None: the broker closed the connection
+    :param ready: whether the broker had answered CONNECT
     """
     if not ready and isinstance(error, ssl.SSLError) and not isinstance(error, _MAY_PASS):
         # With TLS 1.3 a client learns only after its handshake that its certificate is not accepted.
@@ -234,9 +240,9 @@ def _said(error: ssl.SSLError) -> str:
 
 
 def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
-    """Returns a function that returns new credentials.
+    """Returns a function that provides current credentials whenever it is called.
 
-    The function raises ErrorGettingAuthenticationData if none are available.
+    The function raises ErrorGettingAuthenticationData if no credentials are available.
     """
 
     async def get_auth_data() -> AuthData:

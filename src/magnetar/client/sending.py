@@ -27,14 +27,16 @@ class AcceptsMessages(ClosedByAsyncWith):
     _options: ProducerOptions
 
     async def send(self, content: object, *, sequence_id: int | None = None, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt. Cancelling the call does not stop the publishing.
+        """Publishes one message and waits for the receipt. If the call is cancelled, the message may still be
+        published.
 
-        :param content: the content, bytes; with a schema of ``magnetar.client.schemas``, a value, or None
-            with ``null_value``
-        :param sequence_id: the sequence id of the message, which deduplication uses; None: the next sequence
-            id
-        :param options: options of :class:`MessageOptions`
-        :returns: the id of the message; the entry id is -1 if the message is a duplicate by its sequence id
+        :param content: the payload as bytes; for a producer with a schema of ``magnetar.client.schemas``, a
+            value, or None together with ``null_value``
+        :param sequence_id: the sequence id of the message, by which the broker recognizes duplicates; None:
+            the next sequence id
+        :param options: the fields of :class:`MessageOptions`
+        :returns: the id of the message; its entry id is -1 if the broker recognized the message as a
+            duplicate
         :raises ProducerQueueIsFull: too many messages are pending, and ``block_if_queue_full`` is off
         :raises MessageTooBig: the message is larger than the broker accepts
         :raises InvalidMessage: an option is out of range, or contradicts others
@@ -59,7 +61,8 @@ class AcceptsMessages(ClosedByAsyncWith):
         :param sequence_id: as for :meth:`send`
         :param options: as for :meth:`send`
         :raises ProducerQueueIsFull: too many messages are pending
-        :raises PulsarException: an error of :meth:`send` that is known at once
+        :raises PulsarException: the message is refused at once, as by :meth:`send`; ``callback`` is not
+            called
         """
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
@@ -78,7 +81,7 @@ class AcceptsMessages(ClosedByAsyncWith):
     async def send_content(
         self, content: bytes, sequence_id: int | None, options: MessageOptions | None
     ) -> MessageId:
-        """Like :meth:`send`, for an encoded content."""
+        """Like :meth:`send`, for a payload that is already encoded."""
 
     @abstractmethod
     def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
@@ -91,7 +94,7 @@ class AcceptsMessages(ClosedByAsyncWith):
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Publishes one message; ``done`` is called exactly once, in the order of receipts.
+        """Publishes one message; ``done`` is called exactly once, with the receipt or the failure.
 
-        :raises PulsarException: an error of :meth:`send` that is known at once; ``done`` is not called
+        :raises PulsarException: the message is refused at once; ``done`` is not called
         """

@@ -11,7 +11,7 @@ from magnetar.client.message import Message
 
 
 class ClosedByAsyncWith(ABC):
-    """Base of objects that are closed at the end of an ``async with`` block."""
+    """Base class of objects that an ``async with`` block closes at its end."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -25,7 +25,7 @@ class ClosedByAsyncWith(ABC):
 
 
 class AsyncMessages(ClosedByAsyncWith):
-    """Base of objects whose messages can be received with ``async for``, until the object is closed."""
+    """Base class of objects whose messages ``async for`` receives, until the object is closed."""
 
     @abstractmethod
     async def _next(self) -> Message:
@@ -42,7 +42,7 @@ class AsyncMessages(ClosedByAsyncWith):
 
 
 class ClosedByWith(ABC):
-    """Base of objects that are closed at the end of a ``with`` block."""
+    """Base class of objects that a ``with`` block closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -56,7 +56,7 @@ class ClosedByWith(ABC):
 
 
 class Messages(ClosedByWith):
-    """Base of objects whose messages can be received with ``for``, until the object is closed."""
+    """Base class of objects whose messages ``for`` receives, until the object is closed."""
 
     @abstractmethod
     def _next(self) -> Message:

@@ -18,14 +18,14 @@ _MEGABIT = 8 / 1_000_000
 
 
 class Latencies:
-    """Numbers of messages by latency."""
+    """A histogram of latencies: the number of messages in each bucket."""
 
     __slots__ = ("_counts", "highest")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self.highest = 0.0
-        """In milliseconds."""
+        """The highest latency, in milliseconds."""
 
     def note(self, milliseconds: float, count: int) -> None:
         """Counts ``count`` messages with the same latency."""
@@ -41,8 +41,10 @@ class Latencies:
         self.highest = max(self.highest, others.highest)
 
     def quantile(self, part: float) -> float:
-        """Returns the latency in milliseconds that the fraction ``part`` of the messages does not exceed; 0
-        without messages.
+        """Returns the latency in milliseconds that a fraction of the messages does not exceed; 0 without
+        messages.
+
+        :param part: the fraction, such as 0.99
         """
         left = part * sum(self._counts.values())
         for bucket in sorted(self._counts):
@@ -54,9 +56,9 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Statistics of a producer: numbers (``num_``) of the present interval, totals since the producer was
-    opened, and rates and latencies of the last complete interval, or of the time until now if no interval
-    is complete.
+    """Statistics of a producer. The fields with ``num_`` cover the present interval; those with ``total_``,
+    the time since the producer was opened; rates and latencies, the last complete interval or, before an
+    interval is complete, the time since the producer was opened.
 
     The option ``stats_interval_seconds`` of the client sets the interval.
     """
@@ -64,20 +66,20 @@ class ProducerStats:
     num_msgs_sent: int
     """Number of sent messages."""
     num_bytes_sent: int
-    """Size of the sent contents before compression, in bytes; in batches, with the metadata of each
-    message.
+    """Size of the sent payloads before compression, in bytes; for messages in batches, including the metadata
+    of each message.
     """
     num_send_failed: int
-    """Number of failed messages."""
+    """Number of messages that could not be sent, or got no receipt in time."""
     num_acks_received: int
     """Number of messages with a receipt."""
     send_msgs_rate: float
-    """Sent messages per second."""
+    """Messages sent per second."""
     send_bytes_rate: float
-    """Sent bytes per second."""
+    """Bytes sent per second, counted like ``num_bytes_sent``."""
     send_latency_millis50pct: float
-    """The latency in milliseconds that half of the messages did not exceed, from sending to the broker until
-    the receipt; excludes the time in a batch.
+    """The latency in milliseconds that half of the messages did not exceed. Latency is the time from sending
+    an entry to the broker until its receipt, without the time that messages wait in a batch.
     """
     send_latency_millis75pct: float
     """The latency in milliseconds that 75 % of the messages did not exceed."""
@@ -92,31 +94,32 @@ class ProducerStats:
     total_msgs_sent: int
     """Number of sent messages."""
     total_bytes_sent: int
-    """Size of the sent contents before compression, in bytes; in batches, with the metadata of each
-    message.
+    """Size of the sent payloads before compression, in bytes; for messages in batches, including the metadata
+    of each message.
     """
     total_send_failed: int
-    """Number of failed messages."""
+    """Number of messages that could not be sent, or got no receipt in time."""
     total_acks_received: int
     """Number of messages with a receipt."""
     pending_queue_size: int
-    """Number of messages without a receipt."""
+    """Number of messages that have no receipt yet."""
     partition_stats: Mapping[str, ProducerStats]
     """The statistics of each partition, by its name; empty if the topic is not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Statistics of a consumer: numbers (``num_``) of the present interval, totals since the consumer was
-    opened, and rates of the last complete interval, or of the time until now if no interval is complete.
+    """Statistics of a consumer. The fields with ``num_`` cover the present interval; those with ``total_``,
+    the time since the consumer was opened; rates, the last complete interval or, before an interval is
+    complete, the time since the consumer was opened.
     """
 
     num_msgs_received: int
     """Number of messages that the program received."""
     num_bytes_received: int
-    """Size of the stored entries whose messages were received, in bytes."""
+    """Size of the entries whose messages the program received, as stored, in bytes."""
     num_acks_sent: int
-    """Number of acknowledged messages; an entry that is acknowledged as a whole counts with all its messages,
+    """Number of acknowledged messages; the messages of a batch are counted when all of them are acknowledged;
     a cumulative acknowledgement counts as one.
     """
     num_acks_failed: int
@@ -124,21 +127,21 @@ class ConsumerStats:
     num_receive_failed: int
     """Number of calls of ``receive`` that raised an error other than a time-out."""
     rate_msgs_received: float
-    """Received messages per second."""
+    """Messages received per second."""
     rate_bytes_received: float
-    """Received bytes per second."""
+    """Bytes received per second, counted like ``num_bytes_received``."""
     total_msgs_received: int
     """Number of messages that the program received."""
     total_bytes_received: int
-    """Size of the stored entries whose messages were received, in bytes."""
+    """Size of the entries whose messages the program received, as stored, in bytes."""
     total_received_failed: int
     """Number of calls of ``receive`` that raised an error other than a time-out."""
     total_acks_sent: int
-    """Number of sent acknowledgements, counted like ``num_acks_sent``."""
+    """Number of acknowledged messages, counted like ``num_acks_sent``."""
     total_acks_failed: int
     """Number of failed acknowledgements."""
     msg_num_in_receiver_queue: int
-    """Number of messages that have arrived but were not received by the program."""
+    """Number of messages that have arrived, but that the program has not received yet."""
     partition_stats: Mapping[str, ConsumerStats]
     """The statistics of each partition or topic, by its name; empty for a consumer of one topic without
     partitions.
@@ -147,7 +150,7 @@ class ConsumerStats:
 
 @dataclass(slots=True)
 class SentTotals:
-    """Totals of a producer."""
+    """Totals of a producer since it was opened."""
 
     messages: int = 0
     bytes: int = 0
@@ -158,7 +161,7 @@ class SentTotals:
 
 @dataclass(slots=True)
 class ReceivedTotals:
-    """Totals of a consumer."""
+    """Totals of a consumer since it was opened."""
 
     messages: int = 0
     bytes: int = 0
@@ -178,18 +181,18 @@ Totals = TypeVar("Totals", SentTotals, ReceivedTotals)
 
 
 def minus(totals: Totals, before: Totals) -> Totals:
-    """Returns the differences of totals."""
+    """Returns the difference of each field: ``totals`` minus ``before``."""
     return type(totals)(*(getattr(totals, each.name) - getattr(before, each.name) for each in fields(totals)))
 
 
 def plus(totals: Totals, others: Iterable[Totals]) -> Totals:
-    """Returns the sums of totals."""
+    """Returns the sum of each field."""
     all_of = [totals, *others]
     return type(totals)(*(sum(getattr(one, each.name) for one in all_of) for each in fields(totals)))
 
 
 class Intervals(Generic[Totals]):
-    """The totals of a producer or a consumer, divided into intervals of time."""
+    """The statistics of a producer or a consumer in the present and in the last interval."""
 
     def __init__(self, loop: Loop, totals: Callable[[], Totals], nothing: Totals) -> None:
         """:param totals: returns the present totals
@@ -199,20 +202,24 @@ class Intervals(Generic[Totals]):
         self._loop = loop
         self.totals: Callable[[], Totals] = totals
         self.began = loop.time()
-        """The beginning of the present interval."""
+        """When the present interval began, in the loop's time."""
         self.before: Totals = nothing
         """Totals at the beginning of the present interval."""
         self.last: tuple[float, Totals] | None = None
-        """Duration and numbers of the last complete interval."""
+        """The last complete interval: its duration in seconds, and the increase of the totals during it;
+        None: no interval is complete.
+        """
         self.latencies = Latencies()
         self.last_latencies = self.latencies
 
     def present(self) -> tuple[float, Totals]:
-        """Returns the duration in seconds and the numbers of the present interval."""
+        """Returns the duration of the present interval in seconds, and the increase of the totals during
+        it.
+        """
         return self._loop.time() - self.began, minus(self.totals(), self.before)
 
     def end(self) -> None:
-        """Ends the present interval."""
+        """Ends the present interval, and begins the next."""
         self.last = self.present()
         self.began = self._loop.time()
         self.before = self.totals()
@@ -222,7 +229,7 @@ class Intervals(Generic[Totals]):
 def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
     """Returns the statistics of a producer.
 
-    :param parts: the intervals of each partition by name, or of the only topic
+    :param parts: the intervals of each partition by its name, or those of the only topic
     """
     present = [part.present()[1] for part in parts.values()]
     rated = [part.last or part.present() for part in parts.values()]
@@ -256,7 +263,7 @@ def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
 def consumer_stats(parts: Mapping[str, Intervals[ReceivedTotals]]) -> ConsumerStats:
     """Returns the statistics of a consumer.
 
-    :param parts: the intervals of each partition or topic by name, or of the only topic
+    :param parts: the intervals of each partition or topic by its name, or those of the only topic
     """
     now = plus(ReceivedTotals(), (part.present()[1] for part in parts.values()))
     rated = [part.last or part.present() for part in parts.values()]
@@ -284,7 +291,7 @@ def _rate(parts: Iterable[tuple[float, int]]) -> float:
 
 
 def log_sent(topic: str, name: str, intervals: Intervals[SentTotals]) -> None:
-    """Ends an interval of a producer, and logs its numbers if the producer was active."""
+    """Ends an interval of a producer, and logs its statistics if the producer was active."""
     intervals.end()
     seconds, sent = intervals.last or (0.0, SentTotals())
     if seconds <= 0 or not (sent.messages or sent.failed or sent.acks):
@@ -307,7 +314,7 @@ def log_sent(topic: str, name: str, intervals: Intervals[SentTotals]) -> None:
 
 
 def log_received(topic: str, subscription: str, name: str, intervals: Intervals[ReceivedTotals]) -> None:
-    """Ends an interval of a consumer, and logs its numbers if the consumer was active."""
+    """Ends an interval of a consumer, and logs its statistics if the consumer was active."""
     intervals.end()
     seconds, received = intervals.last or (0.0, ReceivedTotals())
     if seconds <= 0 or not (received.messages or received.failed or received.acks or received.acks_failed):

@@ -13,29 +13,32 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import report
 
 Listener = Callable[[str, Value], object]
-"""Called in the client's event loop with a key and its new content (empty after a deletion), or, if the
-view's schema decodes values, its new value (None after a deletion).
+"""Called in the client's event loop with a key and its new payload (empty after a deletion) or, if the view's
+schema decodes values, its new value (None after a deletion).
 """
 
 
 class TableView(ClosedByAsyncWith):
-    """The contents of a topic by key, or their decoded values; see ``Client.create_table_view``."""
+    """A mapping from each key of a topic to its newest payload or decoded value; see
+    ``Client.create_table_view``.
+    """
 
     def __init__(self, services: Services, topic: str, reader: Reader, *, has_values: bool) -> None:
-        """:param reader: reads the compacted topic from its first message; the view closes it
+        """:param reader: a reader of the compacted topic at its first message, which the view closes
 
-        :param has_values: whether the reader's schema decodes contents
+        :param has_values: whether the reader's schema decodes values; otherwise the view maps keys to
+            payloads
         """
         self._loop = services.io.loop
         self._reader = reader
         self._tasks = TaskScope(self._loop, f"table view of {topic}")
         self._values: dict[str, Value] = {}
-        """Without values, the contents. An exception: the value cannot be read."""
+        """The newest value or payload of each key; an exception stands for a value that cannot be decoded."""
         self._deleted = None if has_values else b""
         self._listeners: list[Listener] = []
 
     async def open(self) -> None:
-        """Reads the present messages of the topic; later messages are read in the background.
+        """Reads all present messages of the topic; then reads later messages in the background.
 
         :raises PulsarException: the topic cannot be read
         """
@@ -75,28 +78,28 @@ class TableView(ClosedByAsyncWith):
         return key in self._values
 
     def get(self, key: str) -> Value:
-        """Returns the content of a key, or its value if the view has a schema with values; None if the topic
-        has no message with this key.
+        """Returns the newest payload of a key, or the decoded value if the view has a schema of
+        ``magnetar.client.schemas``; None if the topic has no message with this key.
 
         :param key: the ``partition_key`` of messages
-        :raises InvalidMessage: the content does not match the schema
+        :raises InvalidMessage: the payload does not match the schema
         :raises PulsarException: the schema with which the message was written could not be looked up
         """
         return _readable(self._values.get(key))
 
     def contents(self) -> dict[str, Value]:
-        """Returns a copy of all contents, or values, by key.
+        """Returns a copy of the mapping: the newest payload or decoded value of each key.
 
-        :raises PulsarException: see :meth:`get`; raised if it applies to any key
+        :raises PulsarException: as for :meth:`get`, for any of the keys
         """
         return {key: _readable(value) for key, value in tuple(self._values.items())}
 
     def listen(self, listener: Listener) -> dict[str, Value]:
-        """Calls ``listener`` for each later change; returns a copy of the contents before these changes.
+        """Calls ``listener`` for each later change; returns a copy of the mapping before these changes.
 
-        :param listener: called with a key and its new content (empty after a deletion), or with a key and its
-            new value (None after a deletion). It must not block
-        :raises PulsarException: see :meth:`contents`; the listener is not registered
+        :param listener: called with a key and its new payload (empty after a deletion) or, with a schema, its
+            new value (None after a deletion). The listener must not block
+        :raises PulsarException: as for :meth:`contents`; the listener is then not registered
         """
         before = self.contents()
         self._listeners.append(listener)
@@ -112,7 +115,7 @@ class TableView(ClosedByAsyncWith):
 
 
 def _readable(value: Value) -> Value:
-    """Returns the value, or raises the error that replaces it.
+    """Returns a stored value; if an exception is stored in its place, raises the exception.
 
     :raises PulsarException: the value cannot be decoded
     """

@@ -17,14 +17,14 @@ _day_and_nanos = struct.Struct(">qq").pack
 
 
 def _day(value: object) -> int:
-    """Returns the date as days since 1970."""
+    """Converts a date to days since 1970-01-01."""
     if isinstance(value, datetime) or not isinstance(value, date):
         raise TypeError(f"the value must be a datetime.date, not {value!r}")
     return (value - _EPOCH.date()).days
 
 
 def _of_day(value: object) -> int:
-    """Returns the time of day as microseconds since midnight."""
+    """Converts a time of day to microseconds since midnight."""
     if not isinstance(value, time):
         raise TypeError(f"the value must be a datetime.time, not {value!r}")
     if value.tzinfo is not None:
@@ -33,7 +33,7 @@ def _of_day(value: object) -> int:
 
 
 def _moment(value: object) -> int:
-    """Returns the time with a time zone as microseconds since 1970 in UTC."""
+    """Converts a datetime with a time zone to microseconds since 1970-01-01 in UTC."""
     if not isinstance(value, datetime):
         raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
     if value.utcoffset() is None:
@@ -67,16 +67,16 @@ ENCODERS: dict[str, Callable[[object], bytes]] = {
     "LOCAL_TIME": lambda value: _long(_of_day(value) * 1000),
     "LOCAL_DATE_TIME": _local_date_time,
 }
-"""Encoders by schema type. DATE is midnight in UTC; TIME and TIMESTAMP are truncated to milliseconds, as in
-Java. Encoders raise TypeError or ValueError for values that the type cannot represent.
+"""Encoders by schema type. A DATE is encoded as its midnight in UTC; a TIME or TIMESTAMP is truncated to
+milliseconds, as in Java. Encoders raise TypeError or ValueError for values that the type cannot represent.
 """
 
 
 def decoder(kind: str) -> Callable[[bytes], date | time] | None:
-    """Returns the decoder of a schema type; None: the type is not a date or time. Nanoseconds are truncated
-    to microseconds, and instants are in UTC.
+    """Returns the decoder of a date or time type; None: the schema type is another one. The decoder truncates
+    nanoseconds to microseconds, and returns an INSTANT in UTC.
 
-    :param kind: the name of the type
+    :param kind: the name of the schema type
     """
     if kind not in ENCODERS:
         return None

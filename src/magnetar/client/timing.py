@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class Backoff:
-    """A delay that doubles with each attempt, minus a random part of up to 20 %, so that clients do not retry
-    together.
+    """A delay before a retry: it doubles with each attempt, and a random part of up to 20 % is subtracted, so
+    that clients do not all retry at the same time.
     """
 
     __slots__ = ("_initial", "_max", "_next", "_randomness")
@@ -51,8 +51,8 @@ class Backoff:
 
 @dataclass(frozen=True)
 class RedeliveryBackoff:
-    """Delays of redeliveries, which grow with each redelivery. The defaults are those of Java's
-    ``MultiplierRedeliveryBackoff``.
+    """Computes the delay before a redelivery, which grows with each redelivery. The defaults are those of
+    Java's ``MultiplierRedeliveryBackoff``.
     """
 
     min_delay_ms: float = 10_000
@@ -87,9 +87,9 @@ class RedeliveryBackoff:
 
 
 async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, T], what: str) -> T:
-    """Returns the result of ``coroutine``, or cancels it after ``seconds``.
+    """Awaits ``coroutine`` and returns its result; cancels it after ``seconds``.
 
-    :raises Timeout: the coroutine took longer; the text begins with ``what``
+    :raises Timeout: the coroutine took longer; the message of the error begins with ``what``
     """
     task = TaskScope(loop, what).answer(coroutine)
     # It may fail at the moment in which the caller is cancelled.
@@ -107,8 +107,8 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, 
 
 
 class Expiring(Generic[K]):
-    """Items that expire after a time, in the order of their start; uses one timer, and no timer while there
-    are no items.
+    """Items that expire a fixed time after they were added. One timer serves all items; without items, there
+    is no timer.
     """
 
     def __init__(self, loop: Loop, seconds: float, expired: Callable[[list[K]], object]) -> None:
@@ -120,11 +120,11 @@ class Expiring(Generic[K]):
         self._seconds = seconds
         self._expired = expired
         self._ends: dict[K, float] = {}
-        """The end of each item's time, in order."""
+        """When each item expires, in the loop's time; the earliest first."""
         self._timer: Cancellable | None = None
 
     def add(self, each: K) -> None:
-        """Starts or restarts the time of an item."""
+        """Adds an item; if it is already present, its time restarts."""
         self._ends.pop(each, None)
         self._ends[each] = self._loop.time() + self._seconds
         if self._timer is None:
@@ -160,14 +160,15 @@ class Expiring(Generic[K]):
 
 
 class Looking:
-    """Repeats a check, one call at a time; the interval starts at the end of the last check, regardless of
-    its result.
+    """Repeats a check periodically, one call at a time. The interval is counted from the end of a check, even
+    if the check failed.
     """
 
     def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         """:param name: the name of the checked topic or topics, for the log
 
-        :param seconds: interval of the checks; 0: no checks
+        :param seconds: interval of the checks, in seconds; 0: no checks
+        :param look: makes a check
         """
         self._loop = loop
         self._name = name
@@ -180,7 +181,7 @@ class Looking:
         self._again = False
 
     def look_now(self) -> None:
-        """Checks now, or once more after the check in progress."""
+        """Makes a check now; while a check is in progress, makes another one after it."""
         if self._ended:
             return
         if self._is_looking:
@@ -191,7 +192,7 @@ class Looking:
         self._start()
 
     def begin(self) -> None:
-        """Starts the interval before the next check."""
+        """Starts checking; the first check follows after one interval."""
         if self._seconds and not self._ended:
             self._timer = self._loop.call_later(self._seconds, self._start)
 

@@ -1,4 +1,4 @@
-"""Watches a namespace, so that a broker reports created and deleted topics that match a pattern at once
+"""Watches a namespace: a broker reports at once when topics that match a pattern are created or deleted
 (PIP-145).
 """
 
@@ -19,9 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class TopicWatch:
-    """Watches the topics of a namespace on one connection at a time. Brokers without this feature are not
-    asked, and brokers that refuse are not asked again, because the consumer also checks for changes
-    periodically.
+    """Watches the topics of a namespace on one connection at a time. If the broker does not have this feature
+    or refuses, the watch ends, because the consumer also checks for changes periodically.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class TopicWatch:
         self._tasks = TaskScope(self._loop, f"watch of {pattern}", owner_goes_on)
 
     def begin(self) -> None:
-        """Starts to watch."""
+        """Starts to watch the namespace."""
         self._tasks.start(self._watch(), "watching topics")
 
     def end(self) -> None:
@@ -73,7 +72,7 @@ class TopicWatch:
             await sleep(self._loop, backoff.next())
 
     async def _ask(self, connection: Connection) -> None:
-        """Requests the watch.
+        """Sends WATCH_TOPIC_LIST, and waits for the answer.
 
         :raises PulsarException: the broker refused, or the connection was lost
         """
@@ -93,7 +92,7 @@ class TopicWatch:
             raise
 
     def _told(self, lost: PulsarException | None) -> None:
-        """Handles changes and the end of the connection.
+        """Called when topics were created or deleted, or when the connection is lost.
 
         :param lost: why the connection ended; None: topics were created or deleted
         """

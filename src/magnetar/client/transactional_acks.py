@@ -26,7 +26,9 @@ Batched = dict[Position, tuple[int, int]]
 
 
 class _Group:
-    """Acknowledgements of one turn of the loop, which are sent together; a refusal applies to all of them."""
+    """Acknowledgements of one iteration of the event loop, which are sent in one command; if the broker
+    refuses, it refuses all of them.
+    """
 
     def __init__(self) -> None:
         self.entries: Batched = {}
@@ -48,7 +50,7 @@ class TransactionalAcknowledgements:
     ) -> None:
         """:param acks: the acknowledgements outside of transactions
 
-        :param redeliver: requests redelivery of all messages that are not acknowledged
+        :param redeliver: requests redelivery of all unacknowledged messages
         """
         self._loop = loop
         self._attachment = attachment
@@ -59,7 +61,7 @@ class TransactionalAcknowledgements:
         self._tasks = TaskScope(loop, attachment.topic, owner_goes_on)
         self._groups: dict[OpenTransaction, _Group] = {}
         self._batched: dict[OpenTransaction, Batched] = {}
-        """The batches that are acknowledged in part, by transactions that have not ended."""
+        """By transaction that has not ended: the batches that it acknowledges in part."""
         self._cumulative: set[OpenTransaction] = set()
 
     def individual(
@@ -67,7 +69,7 @@ class TransactionalAcknowledgements:
     ) -> Future[None]:
         """Acknowledges a message or an entry; returns a future of the broker's answer.
 
-        :param others: the positions of the other chunks of a chunked message
+        :param others: the positions of the earlier chunks of a chunked message; otherwise empty
         :raises InvalidTxnStatusError: the transaction is not open
         """
         transaction.check_open()
@@ -161,8 +163,8 @@ class TransactionalAcknowledgements:
             transaction.end_operation(failure)
 
     def _note(self, transaction: OpenTransaction, position: Position, done: int, size: int) -> None:
-        """Records which messages of a batch the transaction acknowledges; after the commit, they count as
-        acknowledged when the rest of the batch is acknowledged.
+        """Records which messages of a batch the transaction acknowledges, so that they count as acknowledged
+        after the commit.
         """
         batches = self._batched.get(transaction)
         if batches is None:
@@ -185,7 +187,9 @@ class TransactionalAcknowledgements:
 
 
 def _id_of(position: Position, done: int, size: int) -> MessageIdData:
-    """:param done: bit set of the acknowledged messages of a batch
+    """Returns the id of a batch with the messages to acknowledge, or of a whole entry.
+
+    :param done: bit set of the acknowledged messages of the batch
 
     :param size: the size of the batch; 0: the entry is acknowledged as a whole
     """

@@ -1,5 +1,5 @@
-"""Sends messages of transactions: reports each outcome to the transaction, and holds messages back until the
-coordinator knows the topic.
+"""Sending messages in transactions: reports each outcome to the transaction, and holds messages back until
+the topic is registered at the coordinator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Tracked:
-    """A callback for the outcome of a message that informs the transaction before the sender."""
+    """A callback for the outcome of a message; it informs the message's transaction first, then the
+    sender.
+    """
 
     __slots__ = ("_transaction", "done")
 
@@ -39,14 +41,16 @@ class Tracked:
 
 
 def tracked(done: Done, options: MessageOptions | None) -> Done:
-    """Returns ``done``, wrapped to inform the message's transaction first, which waits for the outcome."""
+    """Returns a callback that informs the message's transaction, which waits for the outcome, and then calls
+    ``done``; without a transaction, returns ``done``.
+    """
     if options is None or options.transaction is None:
         return done
     return Tracked(done, options.transaction)
 
 
 def is_of(told: Done, done: Done) -> bool:
-    """Whether the callback ``told`` is ``done`` or passes the outcome on to ``done``."""
+    """Whether the callback ``told`` is ``done``, or is what :func:`tracked` returned for ``done``."""
     return told is done or (isinstance(told, Tracked) and is_of(told.done, done))
 
 
@@ -57,7 +61,9 @@ def taken_back(told: Done, topic: str) -> None:
 
 
 class SendingMessage:
-    """Counts as an operation of a transaction within its ``with`` block."""
+    """A context manager: while its block runs, the message counts as an operation in progress of the
+    transaction.
+    """
 
     __slots__ = ("_transaction",)
 
@@ -75,13 +81,13 @@ class SendingMessage:
 
 
 def note_failure(options: MessageOptions | None, error: PulsarException) -> None:
-    """Informs the transaction of a message, if any, that the message was refused."""
+    """Informs the message's transaction, if any, that the message was refused."""
     if options is not None and options.transaction is not None:
         options.transaction.fail(error)
 
 
 class HeldMessage(NamedTuple):
-    """A message that waits until the coordinator knows the topic."""
+    """A message that waits until the topic is registered at the transaction's coordinator."""
 
     sequence_id: int
     content: bytes
@@ -94,8 +100,8 @@ class HeldMessage(NamedTuple):
 
 
 class Gate:
-    """Holds back the messages of one producer, in order, until the coordinator of a transaction knows that
-    the transaction publishes to the topic.
+    """Holds back the messages of one producer, in order, until the topic is registered at the coordinator of
+    their transaction.
     """
 
     def __init__(
@@ -107,11 +113,13 @@ class Gate:
         passed: Callable[[], object],
         elsewhere: Callable[[], bool],
     ) -> None:
-        """:param place: sends a message, or adds it to a batch; if it raises, the message is not pending
+        """:param place: sends a message, or adds it to a batch; if it raises an exception, the message does
+            not count as pending
 
         :param refuse: fails a pending message
-        :param passed: called when no message is held back any more
-        :param elsewhere: returns whether the topic is in another cluster than the coordinators
+        :param passed: called once no message is held back any more
+        :param elsewhere: returns whether the topic has migrated to another cluster than that of the
+            coordinators
         """
         self._elsewhere = elsewhere
         self._topic = topic
@@ -123,11 +131,13 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether messages are held back, so that all other messages must wait after them."""
+        """Whether messages are held back; if so, all later messages must wait behind them."""
         return bool(self._held)
 
     def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
-        """Sends a message now, or when the coordinator knows the topic."""
+        """Sends a message as soon as the topic is registered at the coordinator of its transaction, and all
+        earlier messages were sent.
+        """
         held = HeldMessage(sequence_id, content, options, done)
         if self._held:
             self._held.append(held)
@@ -138,13 +148,13 @@ class Gate:
             self._tasks.start(self._open(), "telling a coordinator of the topic")
 
     def refusal(self, transaction: OpenTransaction) -> PulsarException | None:
-        """Returns the error for further messages of the transaction; None: messages can be sent."""
+        """Returns the error with which messages of a transaction must fail; None: they can be sent."""
         if transaction.is_over:
             return over(transaction)
         return migrated(transaction, self._topic) if self._elsewhere() else None
 
     def check(self, transaction: OpenTransaction) -> None:
-        """Checks a transaction before an entry of it is sent.
+        """Checks a transaction before one of its entries is sent.
 
         :raises InvalidTxnStatusError: the topic is in another cluster than the transaction's coordinator
         """
@@ -185,11 +195,13 @@ class Gate:
 def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
     """Removes and returns a message whose receipt arrived before the first message's receipt.
 
-    Brokers store a producer's messages in transactions and its other messages concurrently.
+    Receipts can arrive out of order, because brokers store a producer's messages in transactions and its
+    other messages concurrently.
 
     :param pending: messages without receipts, in the order in which they were sent
-    :returns: the message; None: the receipt is the second one of a message that was sent twice
-    :raises FrameError: none of the messages before it belongs to a transaction
+    :returns: the message; None: the message was sent twice, and this is its second receipt
+    :raises FrameError: the order is not explained by transactions: none of the messages before it belongs to
+        one
     """
     before = [each for each in pending if each.sequence_id <= sequence_id]
     if sequence_id > pending[-1].sequence_id or all(each.transaction is None for each in before):
@@ -202,8 +214,8 @@ def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
 
 
 def migrated(transaction: OpenTransaction, topic: str) -> InvalidTxnStatusError:
-    """Returns the error of a transaction on a topic that has migrated to another cluster (PIP-188), where the
-    coordinator can neither commit nor abort.
+    """Returns the error for a transaction on a topic that has migrated to another cluster (PIP-188); the
+    coordinator, in the former cluster, can neither commit nor abort the transaction on this topic.
     """
     return InvalidTxnStatusError(
         f"{topic} has migrated to another cluster, where transaction {transaction.id} is not known: abort "

@@ -46,7 +46,7 @@ class OpenTransaction:
         self._adding: KeyedTasks[tuple[str, str | None], None] = KeyedTasks(scope)
         self._ending: KeyedTasks[bool, None] = KeyedTasks(scope)
         self._known: set[tuple[str, str | None]] = set()
-        """Topics and subscriptions that the coordinator knows."""
+        """Topics (with None) and subscriptions (topic and name) that are registered at the coordinator."""
         self._underway = 0
         self._failure: PulsarException | None = None
         self._idle: Future[None] | None = None
@@ -54,7 +54,10 @@ class OpenTransaction:
         coordinators.leaving[self._lost] = None
 
     def check_open(self) -> None:
-        """:raises InvalidTxnStatusError: the transaction is no longer open"""
+        """Checks that messages and acknowledgements can be added.
+
+        :raises InvalidTxnStatusError: the transaction is no longer open
+        """
         if self._loop.time() >= self._ends_at:
             # The loop was too busy for the timer.
             self._expired()
@@ -63,8 +66,8 @@ class OpenTransaction:
 
     @property
     def is_over(self) -> bool:
-        """Whether unsent messages must not be sent any more, because the topic would wait forever for the end
-        of the transaction, which has already ended.
+        """Whether the transaction has ended or timed out. Then its unsent messages must not be sent any more,
+        because the topic would wait forever for their commit or abort.
         """
         ended = self.state not in (
             TransactionState.OPEN,
@@ -76,11 +79,13 @@ class OpenTransaction:
     # Operations: messages and acknowledgements
 
     def begin_operation(self) -> None:
-        """Counts an operation; the end of the transaction waits for :meth:`end_operation`."""
+        """Called when a message or an acknowledgement is sent; commit and abort wait for
+        :meth:`end_operation`.
+        """
         self._underway += 1
 
     def end_operation(self, error: PulsarException | None) -> None:
-        """Ends an operation.
+        """Called with the outcome of an operation.
 
         :param error: the reason for a failure, after which the transaction cannot be committed; None: success
         """
@@ -96,7 +101,7 @@ class OpenTransaction:
             self._failure = error
 
     def knows(self, topic: str) -> bool:
-        """Whether the coordinator knows that the transaction publishes to the topic."""
+        """Whether the topic is registered at the coordinator as one that the transaction publishes to."""
         return (topic, None) in self._known
 
     async def add_topic(self, topic: str) -> None:
@@ -107,8 +112,8 @@ class OpenTransaction:
         await self._add(topic, None)
 
     async def add_subscription(self, topic: str, subscription: str) -> None:
-        """Registers a subscription at the coordinator, once, before the transaction acknowledges its
-        messages.
+        """Registers a subscription at the coordinator, once, before the transaction acknowledges messages of
+        the subscription.
 
         :raises PulsarException: the coordinator refused, or did not answer
         """
@@ -127,7 +132,7 @@ class OpenTransaction:
         self._known.add((topic, subscription))
 
     def when_ended(self, listener: Callable[[bool], object]) -> None:
-        """Registers ``listener`` to be called at the end; its argument is whether the transaction was
+        """Registers ``listener`` to be called when the transaction has ended, with True if it was
         committed.
         """
         self._listeners.append(listener)
@@ -180,8 +185,8 @@ class OpenTransaction:
         self._end(TransactionState.ABORTED)
 
     async def abort_quietly(self) -> None:
-        """Aborts the transaction; a failure is only logged, because the coordinator aborts it after the
-        time-out.
+        """Aborts the transaction; a failure is only logged, because the coordinator then aborts the
+        transaction after its time-out.
         """
         try:
             await self._abort()
@@ -194,8 +199,9 @@ class OpenTransaction:
             )
 
     async def _operations(self, state: TransactionState) -> None:
-        """Waits until no operation is in progress, at most until the time-out.
+        """Waits until no operation is in progress, at most until the transaction's time-out.
 
+        :param state: the state of the transaction meanwhile
         :raises InvalidTxnStatusError: the transaction has ended meanwhile
         """
         while self._underway and self.state is state and self._loop.time() < self._ends_at:
@@ -244,7 +250,7 @@ class AnyTransaction:
 
     @property
     def id(self) -> TransactionId:
-        """The id by which brokers know the transaction.
+        """The transaction id, as assigned by the coordinator.
 
         :raises InvalidTxnStatusError: the transaction has not begun
         """
@@ -256,7 +262,7 @@ class AnyTransaction:
         return TransactionState.NEW if self._open is None else self._open.state
 
     def begun(self) -> OpenTransaction:
-        """Returns the open transaction, for producers and consumers.
+        """Returns the object that producers and consumers use for this transaction.
 
         :raises InvalidTxnStatusError: the transaction has not begun
         """
@@ -309,7 +315,7 @@ class Transaction(AnyTransaction):
         :raises TransactionHasOperationFailed: a message or an acknowledgement failed; the transaction was
             aborted
         :raises InvalidTxnStatusError: the transaction has timed out or ended, and this call did not commit it
-        :raises TransactionNotFound: the coordinator has aborted it
+        :raises TransactionNotFound: the coordinator has already aborted the transaction
         :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; call again
             to learn the outcome
         :raises PulsarException: the commit could not be sent
@@ -317,8 +323,8 @@ class Transaction(AnyTransaction):
         await self.begun().commit()
 
     async def abort(self) -> None:
-        """Aborts: the transaction's messages are never delivered, and acknowledged messages are delivered
-        again.
+        """Aborts: the transaction's messages are never delivered, and the messages that it acknowledged are
+        delivered again.
 
         :raises InvalidTxnStatusError: the transaction has ended
         :raises PulsarException: the coordinator did not answer; it aborts the transaction after its time-out
@@ -335,7 +341,8 @@ class Transaction(AnyTransaction):
 
 
 async def leave(transaction: OpenTransaction, *, failed: bool) -> None:
-    """Ends a transaction at the end of its ``with`` block, unless the block has already ended it.
+    """Called at the end of a ``with`` block: commits the transaction, or aborts it after an exception, unless
+    the block has already done so.
 
     :param failed: whether an exception ended the block
     """

@@ -1,5 +1,5 @@
-"""Decompresses large contents in threads, within a memory limit that several consumers share. The limit is
-needed because a producer can declare a decompressed size of 128 MiB for a few kilobytes.
+"""Decompresses large payloads in threads, within a memory limit that several consumers share. The limit is
+needed because a payload of a few kilobytes can decompress to 128 MiB.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 ALONE_BYTES = 64 * 1024
-"""Contents up to this size in bytes are decompressed on the event loop, which takes less than a
+"""Payloads up to this uncompressed size in bytes are decompressed on the event loop, which takes less than a
 millisecond.
 """
 
 
 class Unpacking:
-    """Decompresses large contents in a thread, for all consumers whose :attr:`ConsumerOptions.unpacking` is
+    """Decompresses large payloads in threads, for all consumers whose :attr:`ConsumerOptions.unpacking` is
     this object.
     """
 
     def __init__(
         self, apart: Callable[[Callable[[], object]], Awaitable[Any]], room: Room, *, most: int, copies: int
     ) -> None:
-        """:param apart: runs a function in a thread
+        """:param apart: runs a function in a thread, and returns its result
 
-        :param most: maximum size of a decompressed content, in bytes
-        :param copies: number of copies of a content in memory until its consumer releases the content
+        :param most: maximum size of a decompressed payload, in bytes
+        :param copies: how many copies of a decompressed payload are in memory at the same time; the limit
+            counts all of them
+        :param room: the memory limit
         """
         self._apart = apart
         self._room = room
@@ -43,17 +45,17 @@ class Unpacking:
 
     @staticmethod
     def is_for(metadata: MessageMetadata) -> bool:
-        """Whether the payload is decompressed in a thread: it is large and not encrypted."""
+        """Whether the payload must be decompressed in a thread, because it is large and not encrypted."""
         compressed = metadata.compression != CompressionType.NONE and not metadata.encryption_keys
         return compressed and metadata.uncompressed_size > ALONE_BYTES
 
     async def opened(self, entry: RawEntry) -> RawEntry:
-        """Returns the entry with decompressed content; the reserved memory is released with the last
-        reference.
+        """Decompresses an entry, and returns it; its reserved memory is released when the last reference to
+        the payload is gone.
 
-        :raises MessageTooBig: the content is too large
+        :raises MessageTooBig: the decompressed payload would be too large
         :raises Timeout: memory did not become available in time
-        :raises InvalidMessage: the content is damaged
+        :raises InvalidMessage: the payload is damaged
         """
         metadata, size = entry.metadata, entry.metadata.uncompressed_size
         if size > self._most:
@@ -76,7 +78,9 @@ class Unpacking:
 
 
 class Aside:
-    """The entry of one consumer that is being decompressed; later entries wait."""
+    """Decompresses the entries of one consumer in a thread, one at a time; later entries wait in the queue,
+    which keeps the order.
+    """
 
     def __init__(
         self,
@@ -94,10 +98,11 @@ class Aside:
         self._opened = opened
         self._failed = failed
         self.entry: RawEntry | None = None
-        """None: no entry is being uncompressed."""
+        """The entry that is being decompressed; None: no entry."""
 
     def takes(self, entry: RawEntry) -> bool:
-        """Starts to decompress an entry; returns False if the entry needs no thread and none precedes it.
+        """Starts to decompress an entry in a thread, and returns True; returns False if the entry needs no
+        thread.
 
         :raises InvalidMessage: the fields of the entry contradict each other
         """
@@ -125,6 +130,6 @@ class Aside:
             self._failed(entry, UnknownError(f"{work} failed: {type(error).__name__}: {error}"))
 
     def forget(self) -> int:
-        """Drops the entry; returns the number of permits that it used."""
+        """Drops the entry that is being decompressed; returns the number of permits that it used."""
         entry, self.entry = self.entry, None
         return entry.num_messages if entry is not None else 0

@@ -12,13 +12,13 @@ from magnetar.io.tasks import KeyedTasks, TaskScope
 
 
 class ValueMessage(Message):
-    """A message whose content is decoded by its consumer's schema."""
+    """A message whose payload is decoded with its consumer's schema."""
 
     __slots__ = ("_schema", "_writer")
 
     def __init__(self, message: Message, schema: ValueSchema, writer: object) -> None:
-        """:param writer: the writer's schema, as :meth:`ValueSchema.writer` returns it; or an error, the
-        reason why it is unknown
+        """:param writer: the schema with which the message was written, as :meth:`ValueSchema.writer` returns
+        it; or the exception that :meth:`value` raises, because this schema is unknown
         """
         super().__init__(
             message.topic_name(),
@@ -43,22 +43,24 @@ class ValueMessage(Message):
 
 
 class Values:
-    """Decodes the messages of one consumer, with the schemas with which they were written."""
+    """Decodes the messages of one consumer, each with the schema version with which it was written."""
 
     def __init__(
         self, services: Services, topic: str, schema: ValueSchema, found: Callable[[], object]
     ) -> None:
-        """:param found: called when messages no longer need to wait for a schema"""
+        """:param found: called when a lookup of a schema version has ended"""
         self._services = services
         self._topic = topic
         self._schema = schema
         self._found = found
         self._writers: dict[bytes, object] = {b"": None}
-        """By version; an exception: the schema was not found."""
+        """By schema version: what ``ValueSchema.writer`` returned, or the exception that explains why the
+        schema cannot be used.
+        """
         self._finding: KeyedTasks[bytes, None] = KeyedTasks(TaskScope(services.io.loop, topic))
 
     def is_known(self, message: Message) -> bool:
-        """Whether the schema of a message is known; if not, a lookup is started."""
+        """Returns whether the schema version of a message is known; if not, starts to look it up."""
         if not self._schema.needs_writer:
             return True
         version = message.schema_version()
@@ -82,7 +84,7 @@ class Values:
         self._found()
 
     def valued(self, message: Message) -> Message:
-        """Returns the message with its decoded value; the schema of the message must be known."""
+        """Returns a message that decodes its value on access; its schema version must be known."""
         if not self._schema.needs_writer:
             return ValueMessage(message, self._schema, None)
         version = message.schema_version()

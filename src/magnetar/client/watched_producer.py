@@ -66,9 +66,10 @@ class LimitedProducer(Producer):
             raise
 
     def _taken(self, size: int) -> int:
-        """Counts a message against the memory limit, and returns its size in bytes.
+        """Counts a message against the memory limit; returns the counted bytes.
 
-        :raises PulsarException: the producer is closed or has failed permanently, or there is no room
+        :raises PulsarException: the producer is closed or has failed permanently, or the memory limit is
+            reached
         """
         self._attachment.check_open()
         memory = self._memory

@@ -1,5 +1,5 @@
-"""Lookups at brokers' web services, for clients with an ``http://`` or ``https://`` service URL: the web
-service names the first broker, and all other requests go to this broker.
+"""Lookups at brokers' web services, for clients with an ``http://`` or ``https://`` service URL. Only the
+first broker is looked up over HTTP; all later lookups go to this broker.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def finder(
     timeout: float,
     listener_name: str,
 ) -> FindBroker:
-    """Returns a function that asks the web services in a URL in turn, starting with the one that answered
-    last.
+    """Returns a function that looks up a topic's broker at the web services of a URL: it tries them in turn,
+    beginning with the one that answered last.
 
     :param service_url: ``http://host[:port][,host[:port]...]`` or ``https://``
     :param timeout: maximum time for each answer, in seconds
@@ -83,7 +83,7 @@ def finder(
 def _followed(
     url: str, *, authentication: Authentication | None, context: ClientContext, timeout: float
 ) -> BrokerUrls:
-    """Asks a web service, and follows its redirects; blocks the calling thread."""
+    """Sends a lookup to a web service, and follows redirects; blocks the calling thread."""
     secured = url.startswith("https://")
     for _ in range(_MAX_REDIRECTS):
         status, location, data = _asked(url, authentication, context, timeout)
@@ -103,7 +103,7 @@ def _followed(
 def _asked(
     url: str, authentication: Authentication | None, context: ClientContext, timeout: float
 ) -> tuple[int, str, bytes]:
-    """Returns status, location and body."""
+    """Sends one GET request; returns the status, the ``Location`` header and the body of the response."""
     parts = urlsplit(url)
     try:
         headers = dict(authentication.headers()) if authentication is not None else {}
@@ -130,7 +130,9 @@ def _asked(
 
 
 def _reason(data: bytes) -> str:
-    """Returns the reason of a refusal: the field ``reason`` of a JSON object, or the text of the body."""
+    """Returns why the web service refused: the field ``reason`` if the body is a JSON object, otherwise the
+    body as text.
+    """
     text = data.decode(errors="replace").strip()
     try:
         found = json.loads(text)

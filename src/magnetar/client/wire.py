@@ -1,5 +1,5 @@
-"""The protocol of one connection, without sockets, time or futures: receives bytes, calls back, and returns
-bytes.
+"""The protocol of one connection, without sockets, time or futures: it is given received bytes, calls methods
+for the commands in them, and passes bytes to send to its owner.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Answer = Callable[[BaseCommand | None, PulsarException | None], object]
 
 
 class Assigned(NamedTuple):
-    """The new broker of a topic in a CLOSE command; an empty field means that there is no such address."""
+    """The new broker of a topic, as named in CLOSE_PRODUCER, CLOSE_CONSUMER or TOPIC_MIGRATED; an empty field
+    means that there is no address of this kind.
+    """
 
     url: str
     url_tls: str
@@ -55,14 +57,14 @@ def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned |
 class ProducerEnd(Protocol):
     """The events of a connection for a producer.
 
-    Runs are reused, so receivers must copy the data that they keep.
+    The run objects that methods get are reused, so a method must copy the data that it keeps.
     """
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
     def migrated(self, there: Assigned) -> None:
-        """Called when the topic of an attached or attaching producer has migrated to another cluster; a CLOSE
-        follows.
+        """Called when the topic of an attached or attaching producer has migrated to another cluster;
+        CLOSE_PRODUCER follows.
         """
         ...
 
@@ -96,7 +98,7 @@ class ConsumerEnd(Protocol):
 
 
 class Runs:
-    """The arrays that received frames are parsed into; shared by the connections of one event loop."""
+    """Arrays into which received frames are parsed; the connections of one event loop share them."""
 
     __slots__ = ("messages", "receipts")
 
@@ -106,7 +108,7 @@ class Runs:
 
 
 class Wire:
-    """The state of one connection."""
+    """The protocol state of one connection."""
 
     __slots__ = (
         "_needed",
@@ -134,9 +136,11 @@ class Wire:
         self._needed = 0
         self.ready = False
         self.confirms_positions = False
-        """The broker confirms replicated messages by their positions in the source cluster."""
+        """Whether the broker sends receipts for replicated messages with their positions in the source
+        cluster.
+        """
         self.offers_topic_watches = False
-        """The broker tells of topics that come and go."""
+        """Whether the broker supports WATCH_TOPIC_LIST."""
         self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
         self.max_frame = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
         self.next_id = 1
@@ -144,7 +148,9 @@ class Wire:
         self.producers: dict[int, ProducerEnd] = {}
         self.consumers: dict[int, ConsumerEnd] = {}
         self.watchers: dict[int, Callable[[PulsarException | None], object]] = {}
-        """Called when topics have come or gone, and with the error when the connection is lost."""
+        """By watcher id: called with None when topics were created or deleted, and with the error when the
+        connection is lost.
+        """
 
     # Outgoing
 
@@ -315,7 +321,7 @@ class Wire:
         self._answer(success.request_id, command)
 
     def _receipt(self, command: BaseCommand) -> None:
-        """Handles a receipt that has other fields than most receipts."""
+        """Handles a receipt with unusual fields, which the fast parser leaves out."""
         receipt = command.send_receipt
         producer = self.producers.get(receipt.producer_id)
         if producer is None:

@@ -153,7 +153,6 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
     """Returns the credentials and TLS settings in options.
 
     :param given: name and value of each option, by kind
-
     :raises InvalidOption: an option cannot be used; the text contains no secrets
     """
     plugin, params = _text(given, "plugin"), _text(given, "params")

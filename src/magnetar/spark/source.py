@@ -43,7 +43,6 @@ class PulsarDataSource(DataSource):
         """Returns the writer of a batch query.
 
         :raises InvalidOption: an option is missing, or not supported
-
         :raises InvalidRows: the columns cannot be written
         """
         return BatchSink(schema, self._options, overwrite)
@@ -52,7 +51,6 @@ class PulsarDataSource(DataSource):
         """Returns the writer of a streaming query.
 
         :raises InvalidOption: an option is missing, or not supported
-
         :raises InvalidRows: the columns cannot be written
         """
         return StreamSink(schema, self._options)

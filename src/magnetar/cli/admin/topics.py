@@ -452,7 +452,6 @@ def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> b
     continue.
 
     :param namespace: the path of the namespace
-
     :param deleted: description of the topics that the broker would delete
     """
     if call.get("force"):

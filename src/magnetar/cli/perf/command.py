@@ -317,7 +317,6 @@ def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
     """Runs the command in several processes; returns the raw results of each.
 
     :param given: the arguments of the command
-
     :raises InvalidConfiguration: a process failed; it has printed the reason
     """
     begin_at = SharedClock().now() + round(_START_SECONDS * 1e9)

@@ -83,7 +83,6 @@ class PerfSender(Protocol):
         """Sends ``count`` messages.
 
         :param due: time at which the first is due, in ns
-
         :param interval: ns between messages
         """
         ...

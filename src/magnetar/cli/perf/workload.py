@@ -112,7 +112,6 @@ def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
     """Returns the settings of the producers of a process.
 
     :param producers: the number of producers of this process
-
     :raises InvalidConfiguration: ``--raw`` does not support one of the flags
     """
     contents = _contents(parsed)
@@ -197,7 +196,6 @@ def receive_settings(
     """Returns the settings of the consumers of a process.
 
     :param consumers: the number of consumers of this process
-
     :raises InvalidConfiguration: ``--raw`` is given together with a rate limit
     """
     queue = parsed.receiver_queue_size

@@ -70,7 +70,6 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0
     """Draws the whole screen; cuts lines and texts that do not fit.
 
     :param lines: the lines of the table; the first contains the titles
-
     :param mark: index of the marked line; 0: none
     """
     width, height = size()

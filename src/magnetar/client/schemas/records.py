@@ -1,6 +1,4 @@
-"""Records and their fields, which produce the same Avro definitions, byte for byte, as the official
-client.
-"""
+"""Records and their fields; their Avro definitions are byte for byte the same as in the official client."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ __all__ = [
 Class = type
 Definition = dict[str, object]
 _OWN = ("_default", "_required", "_required_default")
-"""Attributes of a record that are not fields."""
+"""The attributes of record objects that are not fields of the record."""
 
 
 def _text(kind: object) -> str:
@@ -39,9 +37,9 @@ class RecordField:
     def __init__(
         self, default: object = None, required: bool = False, required_default: bool = False
     ) -> None:
-        """:param default: the value of a field that is not set
+        """:param default: the value that the field has if the program does not set it
 
-        :param required: whether None is refused
+        :param required: whether the field must not be None
         :param required_default: whether the definition contains the default
         :raises TypeError: the default has the wrong type
         """
@@ -61,6 +59,7 @@ class RecordField:
     def validate_type(self, name: str, val: object) -> object:
         """Checks a value for the field, and returns the value to store.
 
+        :param name: the name of the field, for errors
         :raises TypeError: the value has the wrong type
         """
         if val is None and not self._required:
@@ -76,14 +75,17 @@ class RecordField:
         return self.schema_info(set())
 
     def schema_info(self, defined_names: set[str]) -> object:
-        """Like :meth:`schema`, with references to types that are already defined.
+        """Like :meth:`schema`, but refers to types that are already defined by name.
 
-        :param defined_names: names of the defined types; new ones are added
+        :param defined_names: names of the types that are already defined; the method adds the names of types
+            that it defines
         """
         return self.type()
 
     def _item_info(self, defined_names: set[str]) -> object:
-        """Returns the definition as the type of an array's items or a map's values."""
+        """Returns the definition that is used if this is the type of an array's items or of a map's
+        values.
+        """
         return self.type()
 
     def default(self) -> object:
@@ -118,7 +120,7 @@ class RecordMeta(type):
 
 
 class AvroRecord(metaclass=RecordMeta):
-    """A record; subclasses declare fields as class attributes."""
+    """Base class of records; subclasses declare their fields as class attributes."""
 
     _avro_namespace: str | None = None
     _sorted_fields = False
@@ -133,7 +135,7 @@ class AvroRecord(metaclass=RecordMeta):
         *args: object,
         **kwargs: object,
     ) -> None:
-        """:param kwargs: values of the fields; mappings are accepted for records
+        """:param kwargs: values of the fields by name; for a field that is a record, a mapping is accepted
 
         :raises TypeError: a value has the wrong type
         """
@@ -160,9 +162,10 @@ class AvroRecord(metaclass=RecordMeta):
 
     @classmethod
     def schema_info(cls, defined_names: set[str]) -> object:
-        """Like :meth:`schema`, with references to types that are already defined.
+        """Like :meth:`schema`, but refers to types that are already defined by name.
 
-        :param defined_names: names of the defined types; new ones are added
+        :param defined_names: names of the types that are already defined; the method adds the names of types
+            that it defines
         """
         namespace = cls._avro_namespace
         full_name = f"{namespace}.{cls.__name__}" if namespace is not None else cls.__name__
@@ -233,7 +236,7 @@ class AvroRecord(metaclass=RecordMeta):
 
 
 def _with_records(field: RecordField | AvroRecord, value: object) -> object:
-    """Converts the mappings in a value to records, as far as the field requires records."""
+    """Returns the value with mappings converted to records, where the type of the field requires records."""
     if isinstance(field, AvroRecord) and isinstance(value, dict):
         return field._made(value)
     if isinstance(field, ArrayField) and isinstance(value, list):
@@ -384,7 +387,7 @@ def _bad_member(val: object, name: str, expected: object) -> TypeError:
 
 
 def _checked_item(item: RecordField | AvroRecord) -> RecordField | AvroRecord:
-    """Returns the item if it is a record or a field.
+    """Checks that the type of an array's items or a map's values is a record or a field, and returns it.
 
     :raises Exception: the item is neither a record nor a field
     """

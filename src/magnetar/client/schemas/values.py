@@ -1,5 +1,5 @@
-"""Encodes and decodes values: records as Avro and JSON, protobuf messages, text, numbers, dates and times,
-and key/value pairs. The official client's interface (``magnetar.pulsar``) uses this module, too.
+"""Encodes and decodes values: records as Avro and JSON, protobuf messages, strings, bytes, numbers, dates and
+times, and key/value pairs. The official client's interface (``magnetar.pulsar``) uses this module, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Definition = dict[str, object]
 _Parsed = str | list[object] | dict[str, object]
 """A definition in the parsed form of fastavro."""
 _OWN = ("_default", "_required", "_required_default")
-"""Attributes of a record that are not fields."""
+"""The attributes of record objects that are not fields of the record."""
 
 
 def check_kind(value: object, kind: type | None) -> None:
@@ -79,12 +79,12 @@ _ENCODERS: dict[str, Callable[[object], bytes]] = {
 
 
 def values_of(record: object) -> Definition:
-    """Returns the values of a record's fields, by name."""
+    """Returns the values of a record's fields by name."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
 class PrimitiveValues(ValueSchema):
-    """Text, bytes, numbers, dates and times, in the encoding of other clients."""
+    """Schema for strings, bytes, numbers, dates and times, encoded as by other Pulsar clients."""
 
     def __init__(self, kind: str) -> None:
         """:param kind: ``STRING``, ``BYTES``, ``BOOLEAN``, ``INT8``, ``INT16``, ``INT32``, ``INT64``,
@@ -111,23 +111,23 @@ class PrimitiveValues(ValueSchema):
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """A key and a value, the value of messages with a :class:`KeyValueSchema`."""
+    """A key and a value: what :meth:`Message.value` returns if the schema is a :class:`KeyValueSchema`."""
 
     key: object
-    """A value of the key's schema, or None."""
+    """A value that matches the key's schema, or None."""
     value: object
-    """A value of the value's schema, or None."""
+    """A value that matches the value's schema, or None."""
 
 
 class KeyValueValues(ValueSchema):
-    """Key/value pairs; key and value each have a schema."""
+    """Schema for key/value pairs, with one schema for the key and one for the value."""
 
     def __init__(self, key: ValueSchema, value: ValueSchema, *, separated: bool = False) -> None:
         """:param key: the schema of keys
 
         :param value: the schema of values
         :param separated: True: the key is the message's key, which determines partition and compaction, and
-            the content is the value; False: the content contains both
+            the payload is the value; False: the payload contains both
         """
         super().__init__(key_value_schema(key.declared, value.declared, separated=separated))
         self._key = key
@@ -158,11 +158,12 @@ class KeyValueValues(ValueSchema):
         options["null_value"] = pair.value is None
 
     def decode(self, data: bytes, writer: object = None) -> KeyValue:
-        """Returns the pair in a content that contains key and value.
+        """Decodes the pair in a payload that contains key and value.
 
-        :param data: the content of a message
-        :param writer: the writer's schemas, as :meth:`writer` returns them; None: this schema
-        :raises ValueError: the content does not match, or the keys are separated
+        :param data: the payload of a message
+        :param writer: the schemas with which the message was written, as :meth:`writer` returns them; None:
+            this schema
+        :raises ValueError: the payload does not match the schema, or keys are separate (``separated``)
         """
         if self._separated:
             raise ValueError("the content contains only the value, because keys are separated; use value_of")
@@ -208,7 +209,7 @@ def _pair(value: object) -> KeyValue:
 
 
 class JsonValues(ValueSchema):
-    """Records, encoded as JSON."""
+    """Schema for records that are encoded as JSON."""
 
     def __init__(self, record_cls: type[AvroRecord]) -> None:
         """:param record_cls: a class derived from ``Record``"""
@@ -230,8 +231,8 @@ def _plain(value: object) -> object:
 
 
 class AvroValues(ValueSchema):
-    """Records, or dictionaries with a given definition, encoded as Avro; contents are read with the writer's
-    definition.
+    """Schema for records, or for dictionaries with an Avro definition, that are encoded as Avro. Decoding
+    uses the schema with which the message was written.
     """
 
     needs_writer = True
@@ -254,7 +255,7 @@ class AvroValues(ValueSchema):
         super().__init__(ProducerSchema("AVRO", json.dumps(schema, indent=True)))
 
     def _own(self) -> _Parsed:
-        """The definition, parsed once by fastavro."""
+        """The Avro definition as fastavro parses it; computed once."""
         if self._parsed is None:
             import fastavro
 
@@ -287,7 +288,9 @@ class AvroValues(ValueSchema):
         return buffer.getvalue()
 
     def encode_dict(self, values: Mapping[str, object]) -> Definition:
-        """Converts the values of a record for Avro: enumerations to names, records to dictionaries."""
+        """Converts the values of a record's fields to the types that Avro encodes: enumeration members to
+        their names, records to dictionaries.
+        """
         return {key: self._for_avro(value) for key, value in values.items()}
 
     def _for_avro(self, value: object) -> object:
@@ -335,7 +338,7 @@ def descriptors(message: type[Message]) -> dict[str, str]:
 
 
 class ProtobufValues(ValueSchema):
-    """Protobuf messages, with their descriptors as the schema (``PROTOBUF_NATIVE``)."""
+    """Schema for protobuf messages, which declares their descriptors (``PROTOBUF_NATIVE``)."""
 
     def __init__(self, record_cls: type[Message]) -> None:
         """:param record_cls: a class of protobuf messages

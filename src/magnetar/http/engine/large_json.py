@@ -265,7 +265,6 @@ def parse_json(body: bytes | bytearray) -> object:
     """Returns the value of a JSON body.
 
     :raises ValueError: the body is not JSON
-
     :raises RecursionError: the body is nested too deeply
     """
     return json.loads(body, parse_float=WrittenNumber)

@@ -76,7 +76,6 @@ def publication(request: Request, now_ms: int) -> Publication:
     """Returns the messages in the body of a request to publish.
 
     :param now_ms: ms since 1970, from which delivery delays count
-
     :raises InvalidRequest: the body is not a valid ``ProducerMessages``
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)

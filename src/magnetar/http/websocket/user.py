@@ -70,7 +70,6 @@ class User:
         """Checks that the user may produce to a topic.
 
         :param replicates: whether the producer's name is reserved for replicators of other clusters
-
         :raises AuthorizationFailure: the user lacks permission to publish to the topic
         """
         await self._check(TopicOperation.PRODUCE, Target.of_topic(topic))

@@ -274,7 +274,6 @@ def field_for(column: StructField, within: str) -> dict[str, object]:
     """Returns the Avro field of a column.
 
     :param within: the name of the enclosing record, for nested names
-
     :raises InvalidRows: see :func:`definition_for`
     """
     if not _NAME.fullmatch(column.name):

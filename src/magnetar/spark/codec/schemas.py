@@ -152,7 +152,6 @@ def _joined(versions: Sequence[Definition]) -> Definition:
     """Returns the last version, extended by the fields of all earlier versions.
 
     :param versions: schemas of the same type, oldest first
-
     :raises SparkSourceError: the versions cannot share columns
     """
     last = versions[-1]

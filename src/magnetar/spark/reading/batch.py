@@ -192,7 +192,6 @@ def read_part(
     :param definition: the schema of the topic's messages; bytes: contents are not decoded
     :param malformed: called with each message that cannot be decoded; None: handle such messages according to
         the options
-
     :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
     :raises MalformedMessage: a message cannot be decoded, and there is no quarantine
     :raises PulsarException: the broker refused

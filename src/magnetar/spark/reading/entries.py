@@ -45,7 +45,6 @@ def entries_of(
     """Yields the entries of consecutive ranges.
 
     :param ahead: number of messages requested ahead; 0: as many as fit into a few MiB
-
     :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the text names them
     :raises SparkSourceError: no entry arrived within ``pollTimeoutMs``
     :raises PulsarException: the broker refused

@@ -127,7 +127,6 @@ class Content:
         """Returns the encoding of contents for one topic.
 
         :param found: the topic's schema
-
         :raises InvalidRows: the rows cannot be written with the schema; the text says why
         """
         if not self.by_schema:
