@@ -1,6 +1,6 @@
-"""Options for credentials and TLS, and options that are passed to the client. Spark prints options in plans,
-in its UI and in its event log, and masks only options whose names contain ``token``, ``password`` or
-``secret``. This module refuses secrets in other options.
+"""Options for credentials, TLS and tiered storage, and options that are passed to the client. Spark prints
+options in plans, in its UI and in its event log, and masks only options whose names contain ``token``,
+``password`` or ``secret``. This module refuses secrets in other options.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ __all__ = [
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
 _HELD = re.compile(r'(?i)^(file:|tlsCertFile:)|"tlsCertFile"|^\{(?!.*"data:)')
-"""Matches values that are file names, or parameters that are not secrets themselves."""
+"""Matches option values that are not secret themselves: names of files that contain the secret, and
+parameters without a secret.
+"""
 _NAMES = {
     "auth.plugin": "plugin",
     "auth.params": "params",
@@ -73,7 +75,7 @@ class QueryAccess:
 
 
 _SECRET_NAMES = ("authparams", "credentialid", "credentialsecret")
-"""Ends of the names of options whose values are masked, in lower case without punctuation."""
+"""Options whose names end like this are masked; names are compared in lower case without punctuation."""
 _OFFLOAD = {
     "offload.driver": DRIVER,
     "offload.bucket": "s3ManagedLedgerOffloadBucket",
@@ -83,12 +85,11 @@ _OFFLOAD = {
     "offload.credentialsecret": "s3ManagedLedgerOffloadCredentialSecret",
     "offload.uri": "fileSystemURI",
 }
-"""Options for tiered storage, with the broker settings of the same meaning."""
+"""Maps each option for tiered storage to the broker setting with the same meaning."""
 
 
 def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
-    """Adds an option to ``into``, under the name of the broker's setting, if the option is for tiered
-    storage.
+    """If an option is for tiered storage, adds it to ``into`` under the name of the broker setting.
 
     :returns: whether the option is for tiered storage
     """
@@ -102,7 +103,7 @@ def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
 def offload_of(given: Mapping[str, str]) -> Mapping[str, str]:
     """Checks the options for tiered storage, and returns them by the names of the broker's settings.
 
-    :raises InvalidOption: an option is missing or invalid; the text has no secrets
+    :raises InvalidOption: an option is missing or invalid; the error text has no secrets
     """
     if not given:
         return given
@@ -135,9 +136,10 @@ def without_secrets(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool:
-    """Adds an option for credentials or TLS to ``into``, with its name.
+    """If an option is for credentials or TLS, adds its name and value to ``into``; accepts names with the
+    prefix ``pulsar.client.``, too.
 
-    :returns: whether the option is for credentials or TLS; the prefix ``pulsar.client.`` is accepted, too
+    :returns: whether the option is for credentials or TLS
     :raises InvalidOption: the option is given twice, under different names
     """
     kind = _NAMES.get(name.lower().removeprefix("pulsar.client."))
@@ -152,8 +154,8 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
 def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
     """Returns the credentials and TLS settings in options.
 
-    :param given: name and value of each option, by kind
-    :raises InvalidOption: an option cannot be used; the text contains no secrets
+    :param given: name and value of each option, as :func:`is_of_access` collects them
+    :raises InvalidOption: an option cannot be used; the error text contains no secrets
     """
     plugin, params = _text(given, "plugin"), _text(given, "params")
     if params and not _MASKED.search(params) and not _HELD.search(params):
@@ -238,13 +240,14 @@ _PASSED_NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
 
 
 def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
-    """Adds an option to ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
+    """Adds an option with the prefix ``pulsar.client.``, ``pulsar.producer.`` or ``pulsar.reader.`` to
+    ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
 
     The names are those of the Java client's configuration. Options that this client does not support are
     refused, not ignored.
 
-    :returns: whether the option has such a prefix
-    :raises InvalidOption: the option has such a prefix, but is unknown, or its value is not valid
+    :returns: whether the option has one of these prefixes
+    :raises InvalidOption: the option has one of these prefixes, but it is unknown or its value is not valid
     """
     for kind, known in _PASSED_NAMES.items():
         prefix = f"pulsar.{kind}."

@@ -1,4 +1,4 @@
-"""The connections of a task: blocking clients, opened on demand and closed with the task."""
+"""The connections of a task: blocking clients that are opened on demand, and closed when the task ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        """Returns a client of the cluster.
+        """Returns the client for the binary protocol; the first call opens it.
 
         :raises PulsarException: the service URL is malformed
         """
@@ -31,7 +31,7 @@ class Connection:
 
     @property
     def admin(self) -> AdminClient:
-        """Returns a client of the admin interface.
+        """Returns the client of the admin interface; the first call opens it.
 
         :raises AdminError: the admin URL is malformed
         """

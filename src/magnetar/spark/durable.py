@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Syncs the contents of a file, or the entries of a folder, to the disk."""
+    """Syncs a file, or the list of files in a folder, to the disk (``fsync``)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

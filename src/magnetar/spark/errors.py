@@ -24,7 +24,7 @@ class InvalidOption(SparkSourceError, ValueError):
 
 
 class InvalidPlace(SparkSourceError, ValueError):
-    """A text or an offset is not a position in a topic."""
+    """A string or an offset is not a position in a topic."""
 
 
 class DataLoss(SparkSourceError):
@@ -36,7 +36,7 @@ class MalformedMessage(SparkSourceError):
 
 
 class InvalidRows(SparkSourceError, ValueError):
-    """Rows have columns, types or contents that cannot be written."""
+    """Rows have columns, types or values that cannot be written."""
 
 
 class StagingDamaged(SparkSourceError):

@@ -1,4 +1,4 @@
-"""The ledgers of a topic, from the admin interface."""
+"""The ledgers of a topic, as the admin interface reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Layout", "Range", "entry_count", "layout_of", "ranges_between"]
 
 @dataclass(frozen=True)
 class Range:
-    """Consecutive messages of one ledger."""
+    """A range of consecutive messages of one ledger."""
 
     ledger: int
     first: int
@@ -22,7 +22,7 @@ class Range:
     first_index: int
     """Batch index of the first message in that entry."""
     end: int
-    """The id after the last entry that is included as a whole."""
+    """The exclusive end: the id after the last entry that the range includes as a whole."""
     end_index: int = 0
     """Number of messages of entry ``end`` that the range also includes."""
 
@@ -41,9 +41,9 @@ class Layout:
     """The ledgers of a topic at one time, in order."""
 
     ledgers: tuple[tuple[int, int], ...]
-    """Ledger id and number of entries, including ledgers without entries."""
+    """For each ledger, also empty ones: its id and its number of entries."""
     cursors: dict[str, str]
-    """The mark-delete position, ``ledger:entry``, of each subscription."""
+    """The mark-delete position of each subscription, as ``ledger:entry``."""
 
     @property
     def first(self) -> Place:
@@ -65,13 +65,13 @@ class Layout:
         return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
-        """Replaces :data:`EARLIEST` and :data:`LATEST` by positions in ledgers."""
+        """Returns the position; :data:`EARLIEST` and :data:`LATEST` become positions in ledgers."""
         if place == EARLIEST:
             return self.first
         return self.end if place == LATEST else place
 
     def entries_behind(self, place: Place) -> int:
-        """Returns the number of entries from a position to the end."""
+        """Returns the number of entries from a position to the end of the topic."""
         return sum(
             max(0, count - (place.entry if ledger == place.ledger else 0))
             for ledger, count in self.ledgers
@@ -80,7 +80,7 @@ class Layout:
 
 
 def layout_of(admin: AdminClient, topic: str) -> Layout:
-    """Returns the ledgers of a topic, as the broker reports them, up to its first open transaction.
+    """Asks the broker for the ledgers of a topic; entries from the first open transaction on are left out.
 
     :raises NotFound: the topic does not exist
     """
@@ -108,13 +108,13 @@ def _visible_end(admin: AdminClient, topic: str, stats: Mapping[str, object]) ->
 
 
 def parsed_position(text: object) -> tuple[int, int]:
-    """Parses a position as statistics print it (``3:7``) into (ledger id, entry id)."""
+    """Parses a position as statistics show it, such as ``3:7``; returns (ledger id, entry id)."""
     ledger, _, entry = str(text).partition(":")
     return int(ledger), int(entry)
 
 
 def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
-    """Returns the messages in [start, end), as a range for each ledger.
+    """Returns the messages in [start, end) as one range for each ledger.
 
     :raises DataLoss: the ledger of ``start`` no longer exists
     """

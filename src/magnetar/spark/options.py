@@ -50,12 +50,12 @@ class QueryOptions:
     ending_offsets: str = ""
     """The end position, in the form of ``starting_offsets``; empty: latest."""
     starting_time: int | None = None
-    """First publish time in ms since 1970, inclusive; None: not set."""
+    """Lowest publish time, inclusive, in milliseconds since 1970; None: not set."""
     ending_time: int | None = None
-    """Last publish time in ms since 1970, exclusive; None: not set."""
+    """End of the publish times, exclusive, in milliseconds since 1970; None: not set."""
     subscription_prefix: str = "spark-pulsar"
     predefined_subscription: str = ""
-    """An existing subscription that retains unread messages, instead of a subscription of the query."""
+    """The name of an existing subscription that retains unread messages; empty: the query creates its own."""
     max_bytes_per_trigger: int | None = None
     """Maximum size of stored entries per trigger, in bytes; None: no limit. At least one message is read."""
     max_rows_per_trigger: int | None = None
@@ -68,15 +68,17 @@ class QueryOptions:
     waiting_for_non_existed_topic: bool = False
     """Whether to wait for a missing topic instead of failing."""
     read_mode: str = "broker"
-    """``broker``: read through brokers; ``segments``: read the files of an embedded store."""
+    """``broker``: read through brokers; ``segments``: read the files of an embedded ledger store."""
     segments_directory: str = ""
-    """The data directory of the store, for ``read.mode=segments``."""
+    """The broker's data directory, for ``read.mode=segments``."""
     offload: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of tiered storage, from which offloaded ledgers are read directly, by the names of brokers'
-    settings; empty: read them through the broker.
+    """Settings for reading offloaded ledgers directly from tiered storage, by the names of broker settings;
+    empty: offloaded ledgers are read through the broker.
     """
     value_format: str = "schema"
-    """``schema``: columns of the topic's schema; ``bytes``: a single column ``value``."""
+    """``schema``: the columns are those of the topic's schema; ``bytes``: the payload is a single column
+    ``value``.
+    """
     mode: str = "PERMISSIVE"
     """Handling of malformed messages: PERMISSIVE writes them to ``quarantine_path``, FAILFAST fails the
     query.
@@ -84,8 +86,8 @@ class QueryOptions:
     quarantine_path: str = ""
     """A folder for malformed messages; empty: a malformed message fails the query."""
     delivery: str = ""
-    """The guarantee of writing: ``exactly-once``, ``transactional`` or ``at-least-once``; empty: exactly once
-    for streams and for batches with a ``write_id``.
+    """The guarantee of writing: ``exactly-once``, ``transactional`` or ``at-least-once``; empty: exactly-once
+    for streams and for batches with a ``write_id``, otherwise at-least-once.
     """
     transaction_timeout_ms: int = 600_000
     """Time after which the coordinator aborts the transaction of a batch, in milliseconds."""
@@ -94,16 +96,18 @@ class QueryOptions:
     new_staging: bool = False
     """Whether a query that has run before can start with an empty staging folder."""
     write_id: str = ""
-    """The name of a batch write, which takes effect once even if it runs several times."""
+    """A name for a batch write: writes with the same name take effect only once, even if they run several
+    times.
+    """
     deduplication: str = "auto"
-    """``auto``: enable deduplication on topics without it; ``require``: refuse such topics."""
+    """For topics without deduplication, ``auto`` enables it, and ``require`` refuses to write."""
     value_encoding: str = ""
     """The encoding of values: ``bytes``, ``json``, ``avro`` or ``primitive``; empty: chosen by the topic's
     schema or the columns.
     """
     value_schema: str = ""
-    """``register``: the producer declares a schema; ``none``: it declares none; empty: it declares one if the
-    encoding requires it.
+    """``register``: the producer declares a schema to the broker; ``none``: it declares no schema; empty: it
+    declares one if the encoding requires it.
     """
     checkpoint_location: str = ""
     """Spark's own option, which Spark passes to streaming sinks."""

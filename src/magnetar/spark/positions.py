@@ -28,7 +28,9 @@ __all__ = ["EARLIEST", "LATEST", "Offset", "Place", "TopicOffset", "parse_messag
 
 
 class Place(NamedTuple):
-    """The position of the next message to read: ledger, entry, batch index; ordered like messages."""
+    """The position of the next message to read: ledger id, entry id and batch index; positions are ordered
+    like messages.
+    """
 
     ledger: int
     entry: int
@@ -46,7 +48,7 @@ class Place(NamedTuple):
     def parse(text: str) -> Place:
         """Parses ``ledger:entry`` or ``ledger:entry:index``.
 
-        :raises InvalidPlace: the text has no such form
+        :raises InvalidPlace: the text has neither form
         """
         parts = text.split(":")
         try:
@@ -61,16 +63,16 @@ class Place(NamedTuple):
 
 
 EARLIEST = Place(-1, -1, 0)
-"""Before all messages of a topic."""
+"""The position before all messages of a topic."""
 LATEST = Place((1 << 63) - 1, 0, 0)
-"""After all messages that a topic contains at the time."""
+"""Stands for the position after all messages that a topic contains when the position is used."""
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:
     """Parses ``ledger:entry[:index]``, or a serialized id in Base64; returns ledger id, entry id and batch
     index (-1: the whole entry).
 
-    :raises InvalidPlace: the text has no such form
+    :raises InvalidPlace: the text has neither form
     """
     if ":" in text:
         place = Place.parse(text)
@@ -122,7 +124,7 @@ class Offset:
         """Returns the offset from the result of :meth:`to_json`, or from its text. Missing fields have their
         defaults.
 
-        :raises InvalidPlace: the value is not an offset; the text names the field
+        :raises InvalidPlace: the value is not an offset; the error text names the field
         """
         if isinstance(value, str):
             try:

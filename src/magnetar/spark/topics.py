@@ -1,7 +1,7 @@
 """The topics of a query, its start and end positions, and the durable subscription of a stream. The
-subscription protects unread messages from trimming. It stays one entry before the read position, so that
-the ledger at which a query continues always exists, even if the query has read the whole ledger; a missing
-ledger then indicates that messages are possibly lost.
+subscription protects unread messages from trimming. It stays one entry behind the read position, so that the
+ledger at which a query continues always exists, even if the query has read all of it. If the ledger is
+missing nevertheless, messages may be lost.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TopicPositions:
     """The start or end position of each topic."""
 
     default: Place | None
-    """The position in topics that are not in ``by_topic``; None: every topic must be in it."""
+    """The position in topics that are not in ``by_topic``; None: ``by_topic`` must contain every topic."""
     by_topic: Mapping[str, Place]
 
     def of(self, topic: str) -> Place:
@@ -155,7 +155,11 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
 
 
 def _place(text: str, ends: bool) -> Place:
-    """Parses an id in the JVM connector's sense: the first message to read, or the last one."""
+    """Parses a position of ``startingOffsets`` or ``endingOffsets``: as in the JVM connector, the first or
+    the last message to read.
+
+    :param ends: whether it is the last message
+    """
     if text in _WORDS:
         return _WORDS[text]
     ledger, entry, index = parse_message_id(text)
@@ -171,7 +175,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Creates the subscription, so that all messages from ``place`` on are retained.
+    """Creates the query's subscription, which retains all messages from ``place`` on.
 
     :raises AdminError: the broker refused
     """
@@ -187,7 +191,7 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
 
 
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Moves the subscription, so that messages before ``place`` can be trimmed.
+    """Moves the query's subscription forward, so that messages before ``place`` can be trimmed.
 
     :raises AdminError: the broker refused
     """

@@ -74,7 +74,7 @@ class Broker:
     def start(self) -> None:
         """Starts the broker again with the same data and ports, after :meth:`kill` or :meth:`stop`.
 
-        :raises BrokerNotStarted: the broker did not start; the text contains its output and log
+        :raises BrokerNotStarted: the broker did not start; the error text contains its output and log
         """
         with self._lock:
             if self._running is not None:

@@ -134,7 +134,7 @@ class TopicSelection:
 def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
     """Opens the stream of live statistics for the selected topics.
 
-    :raises AdminError: the topics are not available; the text gives the reason
+    :raises AdminError: the topics are not available; the error text gives the reason
     """
     try:
         return http.events(asked.path(), asked.query(), asked.headers())
@@ -150,7 +150,7 @@ def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
 def shown(stream: EventStream) -> Iterator[Shown | None]:
     """Yields the topics after each event of the broker; None if they have not changed.
 
-    :raises AdminError: the broker ended the stream; the text gives the reason
+    :raises AdminError: the broker ended the stream; the error text gives the reason
     """
     for kind, data in stream:
         if not kind:

@@ -1,1 +1,1 @@
-"""Converts contents of messages to Spark's columns, and back."""
+"""Converts the payloads of messages to Spark columns, and back."""

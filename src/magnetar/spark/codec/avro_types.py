@@ -1,4 +1,5 @@
-"""Column types for Avro definitions, and Avro definitions for columns, as official clients create them.
+"""Converts Avro definitions to Spark column types, and Spark columns to Avro definitions like those of the
+official clients.
 
 A nullable column becomes a union with null as its first type and as its default.
 """
@@ -61,9 +62,9 @@ _LOGICAL: dict[str, DataType] = {
     "local-timestamp-micros": TimestampNTZType(),
 }
 _UNREAD = ("time-millis", "time-micros", "uuid", "duration")
-"""Logical types without a column type; columns contain the underlying type."""
+"""Logical types that have no column type; their columns have the type of the underlying Avro type."""
 _MEMBER = "member"
-"""The name of the only field of a record that represents a type of a union."""
+"""The field name in the records that :func:`with_members` makes from the types of a union."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: dict[type[DataType], str] = {
     StringType: "string",
@@ -90,10 +91,11 @@ def column_type(
     *,
     has_members: bool = False,
 ) -> DataType:
-    """Returns the column type for a definition.
+    """Returns the column type for an Avro definition.
 
-    :param names: the named types that are already known
-    :param has_members: whether a union of several types becomes a struct with a field for each
+    :param names: the named types that are already known; None: none
+    :param at: the path of the field, for errors
+    :param has_members: whether a union of several types becomes a struct with a field for each type
     :raises SparkSourceError: the definition is recursive, or has a union of several types without
         ``has_members``
     """
@@ -179,8 +181,8 @@ def members_of(union: list[object]) -> dict[str, object]:
 
 
 def with_members(definition: object, *, are_named: bool, at: str = "union") -> Any:
-    """Returns a definition with the same encoding, in which each type of a union is wrapped in a record. A
-    record with one field is encoded like the field. The record's name contains the path of the union and
+    """Returns a definition with the same encoding, in which each type of a union is wrapped in a record with
+    one field; such a record is encoded like its field. The record's name contains the path of the union and
     the type, so that the types of writer and reader are matched.
 
     :param are_named: True for the reader's definition, whose fields have the names of :func:`members_of`;
@@ -224,7 +226,9 @@ def with_members(definition: object, *, are_named: bool, at: str = "union") -> A
 
 
 def _default_of(field: dict[str, object]) -> dict[str, object]:
-    """Returns the default of a field with a union of several types; the default has the first type."""
+    """Returns the default of a field whose type is a union; in Avro, the default has the first type of the
+    union.
+    """
     union = field["type"]
     if field.get("default") is None or not isinstance(union, list):
         return {}
@@ -240,7 +244,7 @@ def branch_of(definition: object) -> str:
 
 
 def plain(definition: object) -> Any:
-    """Returns the definition without logical types that have no column type."""
+    """Returns the definition without the logical types that have no column type."""
     if isinstance(definition, list):
         return [plain(each) for each in definition]
     if not isinstance(definition, dict):
@@ -255,10 +259,10 @@ def plain(definition: object) -> Any:
 
 
 def definition_for(name: str, fields: Sequence[StructField]) -> str:
-    """Returns a record with a field for each column, as JSON.
+    """Returns the Avro definition, as JSON, of a record with a field for each column.
 
     :param name: see :func:`record_name`
-    :raises InvalidRows: Avro cannot represent a column's name or type; the text names it
+    :raises InvalidRows: Avro cannot represent a column's name or type; the error text names it
     """
     record = {"type": "record", "name": name, "fields": [field_for(each, name) for each in fields]}
     return json.dumps(record, separators=(",", ":"))

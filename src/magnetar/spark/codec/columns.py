@@ -34,14 +34,14 @@ ORIGIN = (
     StructField("__replicatedFrom", StringType()),
 )
 """Columns that are read only if the schema of a query contains them, because the JVM connector does not have
-them: the producer; ``replicate_to`` (empty: all clusters of the topic); ``replicated_from`` (null:
-published in this cluster).
+them: the producer's name; the clusters that the message is replicated to (empty: all clusters of the topic);
+and the cluster that it was replicated from (null: published in this cluster).
 """
 
 ORIGIN_NAMES = tuple(each.name for each in ORIGIN)
 
 IS_EMPTY = "__isEmpty"
-"""A column in tasks of pipelines: whether the message has no content."""
+"""A column that only tasks of pipelines use: whether the payload of the message is empty."""
 
 BYTES = StructType([StructField(VALUE, BinaryType()), *METADATA])
-"""All columns for unconverted contents."""
+"""All columns of a query that does not decode payloads."""

@@ -1,4 +1,4 @@
-"""Decodes the content of a message to a value, for each type of schema."""
+"""Decodes the payload of a message to a value, for each schema type."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def float_of(value: object) -> object:
 def writer(
     default: Callable[[object], object] | None = None, *, ensure_ascii: bool = True
 ) -> Callable[[object], str]:
-    """Returns a function that converts a value to text.
+    """Returns a function that converts a value to JSON text.
 
     :param default: converts values that JSON cannot represent
+    :param ensure_ascii: whether other characters than ASCII are escaped
     """
     write = json.JSONEncoder(
         default=default, separators=(",", ":"), ensure_ascii=ensure_ascii, allow_nan=False
@@ -64,9 +65,10 @@ def _with_words(value: object) -> object:
 
 
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:
-    """Returns a function that decodes contents.
+    """Returns a function that decodes payloads to values.
 
-    :param written: the schema of the messages; :param wanted: the schema of the columns
+    :param written: the schema with which the messages were written
+    :param wanted: the schema of the columns
     """
     if wanted.kind == "AVRO":
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
@@ -80,7 +82,7 @@ def decoder_of(written: Definition, wanted: Definition) -> Decoder:
 
 
 def _protobuf_text(written: Definition, wanted: Definition) -> str:
-    """Returns the definition for reading the bytes."""
+    """Returns the protobuf definition with which payloads must be parsed."""
     if written.kind == wanted.kind and written.text:
         return written.text
     return wanted.newest or wanted.text
@@ -121,8 +123,8 @@ _Convert = Callable[[Any], object]
 
 
 def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """Returns the conversion of a parsed value; None: no conversion is needed, because Arrow checks the
-    value.
+    """Returns the function that converts a value parsed from JSON; None: no conversion is needed, because
+    Arrow checks the value.
     """
     if isinstance(definition, list):
         inner = _from_json(without_null(definition, "value"), names)
@@ -167,7 +169,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
 
 
 def _a(kind: type[object], value: object) -> Any:
-    """Returns the value after checking its type.
+    """Checks the type of a value, and returns the value.
 
     :raises ValueError: the value has another type
     """
@@ -192,4 +194,4 @@ _OF_PRIMITIVES: dict[str, _Convert] = {
     "float": float_of,
     "double": float_of,
 }
-"""Conversions and checks that Arrow does not do."""
+"""By primitive type: the conversion or check that Arrow does not make."""

@@ -1,4 +1,6 @@
-"""Encodes contents with a schema: AVRO and JSON records, and primitives in the form of official clients."""
+"""Encodes payloads with a schema: records as Avro or JSON, and primitive values as the official clients
+encode them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ __all__ = [
     "fitted",
 ]
 Encode = Callable[[pa.RecordBatch], pa.Array]
-"""Returns a content for each row; null for a message without content."""
+"""Returns the payload of each row; null for a message without a payload."""
 _Convert = Callable[[Any], object]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -55,13 +57,13 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     IntegerType: (LongType,),
     FloatType: (DoubleType,),
 }
-"""The types to which a type can be converted without loss."""
+"""By column type: the types to which it can be converted without loss."""
 
 
 def encoder_of(definition: Definition, names: Sequence[str]) -> Encode:
-    """Returns a function that encodes contents.
+    """Returns a function that encodes rows as payloads.
 
-    :param names: the columns of the content
+    :param names: the names of the columns that the payload contains
     """
     if definition.kind == "AVRO":
         return _avro(definition.text, names)
@@ -91,7 +93,9 @@ def _avro(text: str, names: Sequence[str]) -> Encode:
 
 
 def _refused(definition: Any, row: dict[str, object], error: Exception) -> InvalidRows:
-    """Returns an error with the name of the invalid field, which fastavro does not always report."""
+    """Returns the error for a row that cannot be encoded, with the name of the invalid field, which fastavro
+    does not always report.
+    """
     for each in definition["fields"]:
         name, value = each["name"], row.get(each["name"])
         if name in row and not fastavro.validate(value, each["type"], raise_errors=False):
@@ -115,7 +119,7 @@ def _json(text: str, names: Sequence[str]) -> Encode:
 
 
 def _converter(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """Returns the conversion of a value for JSON; None: no conversion is needed."""
+    """Returns the function that converts a value for JSON; None: no conversion is needed."""
     if isinstance(definition, list):
         return _converter(without_null(definition, VALUE), names)
     if isinstance(definition, str):
@@ -230,7 +234,11 @@ def _packed(column: pa.Array, form: str, nulls: pa.Array) -> pa.Array:
 
 
 def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Array:
-    """Returns the bytes of 64-bit numbers; with ``second``, each number is followed by its second number."""
+    """Encodes each number of ``first`` as 8 bytes, followed by the number of ``second`` at the same index, if
+    any.
+
+    :param form: the numpy type of the numbers in ``second``; None: there are none
+    """
     fields = [("first", ">i8")] + ([("second", form)] if form else [])
     packed = np.empty(len(first), np.dtype(fields))
     packed["first"] = first
@@ -240,7 +248,7 @@ def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Arr
 
 
 def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
-    """Returns contents of ``size`` bytes each, null where ``nulls`` is null."""
+    """Splits ``data`` into payloads of ``size`` bytes each; a payload is null where ``nulls`` is null."""
     offsets = np.arange(0, size * (len(nulls) + 1), size, dtype=np.int64)
     made = pa.Array.from_buffers(
         pa.large_binary(), len(nulls), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -251,9 +259,10 @@ def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
 
 
 def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
-    """Returns the definition for rows: the topic's definition, extended by fields for further columns.
+    """Returns the Avro definition for writing rows: the topic's definition, extended by fields for further
+    columns.
 
-    :raises InvalidRows: a field is missing in the rows, or has another type; the text names it
+    :raises InvalidRows: a field is missing in the rows, or has another type; the error text names it
     """
     record = json.loads(definition)
     try:
@@ -284,6 +293,8 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
 def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") -> None:
     """Checks that the rows contain all required fields.
 
+    :param given: the names of the columns
+    :param at: the path of the record, for errors
     :raises InvalidRows: a field without a default is missing
     """
     for each in record["fields"]:

@@ -1,6 +1,6 @@
-"""Splits flat Avro records into columns in Arrow's form, without an object per value.
+"""Splits flat Avro records into column buffers in Arrow's format, without creating an object per value.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_avro.pxd``. It reads the binary
+This module is plain Python that is also compiled, with the C types in ``hot_avro.pxd``. It reads the binary
 encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. The
 reader stops at the first unexpected value, and the caller then decodes the messages one by one.
 """
@@ -11,10 +11,10 @@ from array import array
 
 BOOLEAN = 1
 INTEGER = 2
-"""The code of ``int``, ``long`` and ``enum``, which are zigzag numbers."""
+"""The code of ``int``, ``long`` and ``enum``, which Avro encodes as zigzag varints."""
 FLOAT = 4
 DOUBLE = 8
-"""The code of a type of fixed size is its size in bytes."""
+"""The code of ``double``; the code of a type with a fixed size is its size in bytes."""
 BYTES = 9
 """The code of ``bytes`` and ``string``."""
 
@@ -34,15 +34,16 @@ KINDS = {
 class Column:
     """The values of one field in all records.
 
-    ``valid`` is a bitmap. ``numbers`` contains 64-bit integers. ``data`` contains floats and doubles in the
-    encoding that Avro and Arrow share, booleans as bytes 0 and 1, or byte strings, whose ends are in
-    ``offsets``.
+    ``valid`` is a bitmap of the rows that are not null. ``numbers`` contains 64-bit integers. ``data``
+    contains floats and doubles in the encoding that Avro and Arrow share, booleans as bytes 0 and 1, or byte
+    strings, whose ends are in ``offsets``.
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param rows: maximum number of rows;
+        """:param kind: the code of the field's type
 
-        :param size: size of all contents together, in bytes
+        :param size: total size of all payloads, in bytes
+        :param rows: maximum number of rows
         """
         self.kind = kind
         self.numbers = array("q", bytes(8 * rows if kind == INTEGER else 0))
@@ -73,10 +74,11 @@ class FlatReader:
         self._number = 0
 
     def read(self, data: bytearray, offsets: array[int], count: int, columns: list[Column | None]) -> bool:
-        """Fills columns with records ``data[offsets[i]:offsets[i + 1]]``.
+        """Fills columns with the fields of ``count`` records; record ``i`` is ``data[offsets[i]:offsets[i +
+        1]]``.
 
         :param columns: the column for each field; None: skip the field
-        :returns: False if a record does not match; the columns are then not valid
+        :returns: False if a record does not match the types; the columns are then unusable
         """
         source = memoryview(data)
         places = offsets
@@ -140,7 +142,9 @@ class FlatReader:
         return True
 
     def _take_number(self, source: memoryview, end: int) -> bool:
-        """Reads a zigzag number into ``_number``; False: it is incomplete, or has more than 64 bits."""
+        """Reads a zigzag varint into ``_number``; returns False if it is incomplete or has more than 64
+        bits.
+        """
         position = self._position
         value = 0
         shift = 0

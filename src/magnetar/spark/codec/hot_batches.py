@@ -1,6 +1,6 @@
-"""Encodes the rows of Arrow columns as payloads of batches, without an object per row.
+"""Encodes the rows of Arrow columns as payloads of batches, without creating an object per row.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_batches.pxd``.
+This module is plain Python that is also compiled, with the C types in ``hot_batches.pxd``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _POSITIVE = 0x7FFFFFFF
 
 
 class Columns:
-    """The buffers of one Arrow batch: content, key, event time and serialized properties of its rows.
+    """The buffers of one Arrow batch: payload, key, event time and serialized properties of each row.
 
-    Offsets have one more item than there are rows. ``nulls`` contains a byte for each row, which is not 0 for
-    null; if it is empty, no row is null. Keys, event times and properties (``heads``) are empty if there is
-    no such column.
+    Offsets have one more item than there are rows. Null buffers contain a byte for each row, which is not 0
+    if the row is null; an empty buffer means that no row is null. Keys, event times and properties
+    (``heads``) are empty if there is no such column.
     """
 
     def __init__(
@@ -37,11 +37,12 @@ class Columns:
         event_times: memoryview,
         binary_keys: bool,
     ) -> None:
-        """:param values: offsets, bytes, nulls
+        """:param values: the payloads: offsets, bytes and nulls
 
-        :param keys: offsets, bytes, nulls
-        :param heads: offsets, bytes
-        :param event_times: ms since 1970; 0: not set
+        :param keys: the keys: offsets, bytes and nulls
+        :param heads: the properties, each as the beginning of serialized ``SingleMessageMetadata``: offsets
+            and bytes
+        :param event_times: event times in milliseconds since 1970; 0: not set
         :param binary_keys: whether keys are binary and sent in Base64
         """
         self.count = count
@@ -63,7 +64,9 @@ class Columns:
 
 
 def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
-    """Returns the end of the batch that begins at row ``first``; the batch has at least one row."""
+    """Returns the exclusive end of the batch that begins at row ``first``, within the limits; the batch has
+    at least one row.
+    """
     size = _row_bound(columns, first)
     end = first + 1
     last = min(columns.count, first + max_messages)
@@ -76,7 +79,7 @@ def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
 
 
 def _row_bound(columns: Columns, row: int) -> int:
-    """Returns an upper bound of the size of the row in a batch, in bytes."""
+    """Returns an upper bound of the bytes that a row takes in a batch."""
     size = _ROOM + columns._value_offsets[row + 1] - columns._value_offsets[row]
     if columns._has_keys:
         key = columns._key_offsets[row + 1] - columns._key_offsets[row]
@@ -87,7 +90,7 @@ def _row_bound(columns: Columns, row: int) -> int:
 
 
 def encode(columns: Columns, first: int, end: int) -> bytearray:
-    """Returns the payload, before compression, of a batch of the rows ``[first, end)``."""
+    """Returns the uncompressed payload of a batch with the rows ``[first, end)``."""
     bound = 0
     row = first
     while row < end:
@@ -109,7 +112,9 @@ def _put_rows(out: bytearray, columns: Columns, first: int, end: int) -> int:
 
 
 def _put_row(out: bytearray, start: int, columns: Columns, row: int) -> int:
-    """Writes one message with its size and metadata; returns the end position."""
+    """Writes the size of the metadata, the metadata and the payload of one message; returns the position
+    after them.
+    """
     position = start + 4
     if columns._has_heads:
         at = columns._head_offsets[row]
@@ -179,7 +184,7 @@ def _put_base64(out: bytearray, position: int, columns: Columns, at: int, size: 
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a non-negative number; returns the end position."""
+    """Writes a non-negative number as a varint; returns the position after it."""
     while value > 127:
         out[position] = (value & 127) | 128
         value >>= 7
@@ -195,13 +200,14 @@ def property_heads(
     values: tuple[memoryview, memoryview],
     ends: array[int],
 ) -> bytearray:
-    """Returns the properties of all rows, each as the beginning of its serialized metadata.
+    """Returns the properties of all rows, each serialized as the beginning of ``SingleMessageMetadata``.
 
-    :param rows: offsets into the pairs, with one more item than rows
+    :param rows: for each row, the index of its first key/value pair; one more item than there are rows
     :param nulls: a byte for each row, not 0 for a row without properties; or empty
-    :param keys: offsets, bytes
-    :param values: offsets, bytes
-    :param ends: receives the offsets into the result, with one more item than rows; the first is 0
+    :param keys: the keys of the pairs: offsets and bytes
+    :param values: the values of the pairs: offsets and bytes
+    :param ends: receives the offset of each row in the result, beginning with 0; one more item than there are
+        rows
     """
     count = len(rows) - 1
     first = rows[0]
@@ -266,8 +272,8 @@ def _varint_size(value: int) -> int:
 
 
 def route(columns: Columns, partitions: int, out: array[int]) -> None:
-    """Fills ``out`` with the partition of each row's key, as official clients choose it; -1 for rows without
-    a key.
+    """Fills ``out`` with the index of each row's partition, which depends on the key as in official clients;
+    -1 for rows without a key.
     """
     row = 0
     while row < columns.count:

@@ -1,6 +1,6 @@
 """Converts message ids to bytes that sort in message order.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_ids.pxd``.
+This module is plain Python that is also compiled, with the C types in ``hot_ids.pxd``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TOP = 63
 def sort_keys(offsets: memoryview, data: memoryview) -> bytearray:
     """Returns the sort keys of the ids, :data:`KEY_SIZE` bytes each.
 
-    :param offsets: the offsets of serialized ids, with one more item than ids
+    :param offsets: the offset of each serialized id in ``data``; one more item than there are ids
     :param data: the serialized ids
     :raises ValueError: an item is not a message id
     """

@@ -1,7 +1,8 @@
-"""Splits stored entries into columns in Arrow's form (offsets and bytes), without an object per message.
+"""Splits stored entries into column buffers in Arrow's format (offsets and bytes), without creating an object
+per message.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_rows.pxd``. The functions that read
-numbers are repeated here because compiled modules do not share C functions.
+This module is plain Python that is also compiled, with the C types in ``hot_rows.pxd``. It repeats the
+functions that read numbers, because compiled modules do not share C functions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REASONS = {
     KEY_DAMAGED: "the key is marked as Base64 but is not",
     TIME_BEYOND: "its publish or event time is outside the range of timestamps",
 }
-"""Texts of the problems that :meth:`RowBuilder.add` returns."""
+"""Descriptions of the problems that :meth:`RowBuilder.add` returns."""
 
 _NO_LIMIT = 0x7FFFFFFFFFFFFFFF
 # In milliseconds; the largest time whose microseconds fit into 64 bits.
@@ -113,7 +114,9 @@ class Bytes:
 
 
 class RowBuilder:
-    """The columns of messages; times are in microseconds since 1970, and ``event_times`` is 0 if not set."""
+    """Builds the columns for messages. Times are in microseconds since 1970; an event time of 0 means that it
+    is not set.
+    """
 
     def __init__(
         self,
@@ -122,10 +125,12 @@ class RowBuilder:
         rows: int = 8192,
         size: int = 1 << 20,
     ) -> None:
-        """:param partition: index of the topic's partition, for message ids; -1: not a partition
+        """:param partition: index of the topic's partition, for message ids; -1: the topic is not partitioned
 
-        :param decompress: decompresses data (codec, data, size → data); errors are passed on
-        :param rows: initial room in rows; :param size: initial room for values, in bytes
+        :param decompress: decompresses data: gets codec, data and uncompressed size, and returns the
+            uncompressed data; :meth:`add` raises its exceptions
+        :param rows: initial capacity in rows
+        :param size: initial capacity for values, in bytes
         """
         self.partition = partition
         self._decompress = decompress
@@ -133,7 +138,7 @@ class RowBuilder:
         self.count = 0
         """Number of rows so far."""
         self.taken = 0
-        """Number of messages so far, including those that filters left out."""
+        """Number of messages so far, including those that the filters excluded."""
         self.values = Bytes(rows, size)
         self.keys = Bytes(rows, 1 << 16)
         self.ids = Bytes(rows, 1 << 18)
@@ -145,10 +150,10 @@ class RowBuilder:
         self.versions = array("i", bytes(4 * rows))
         """The schema version of each row, as an index into ``schema_versions``."""
         self.schema_versions: list[bytes] = [b""]
-        """Distinct versions so far; the first means no version."""
+        """The different schema versions so far; the first one stands for messages without a version."""
         self.times_from = 0
         self.times_to = _NO_LIMIT
-        """Exclusive end of the wanted publish times, in ms since 1970."""
+        """Only messages that were published before this time are added; in milliseconds since 1970."""
         self.wanted_keys: Bytes | None = None
         self.wanted_count = 0
         self._properties = self.properties
@@ -161,7 +166,7 @@ class RowBuilder:
         self._clear()
 
     def want_keys(self, keys: Sequence[bytes]) -> None:
-        """Restricts the rows to messages with one of these keys."""
+        """From now on, adds only messages with one of these keys."""
         wanted = Bytes(len(keys), 1 << 10)
         for index, key in enumerate(keys):
             wanted._put(index, memoryview(key), 0, len(key))
@@ -171,9 +176,9 @@ class RowBuilder:
     def add(self, ledger_id: int, entry_id: int, data: bytes, first: int, end: int) -> int:
         """Adds messages of a stored entry.
 
-        :param first: batch index of the first message to add; :param end: the index after the last one, -1:
-            to the end
-        :returns: INTACT, or the first problem, in which case no message of the entry is added
+        :param first: batch index of the first message to add
+        :param end: the batch index after the last message to add; -1: all messages from ``first`` on
+        :returns: INTACT, or the first problem; after a problem, no message of the entry is added
         """
         before = self.count
         entry = memoryview(data)
@@ -255,7 +260,9 @@ class RowBuilder:
         start: int,
         end: int,
     ) -> int:
-        """Adds one message with the metadata read from ``head`` and the content ``body[start:end]``."""
+        """Adds one message, with the metadata that was read from ``head`` and the payload
+        ``body[start:end]``.
+        """
         row = self.count
         self.taken += 1
         if self._publish_time > _LAST_TIME or self._event_time > _LAST_TIME or self._event_time < -_LAST_TIME:
@@ -307,7 +314,7 @@ class RowBuilder:
         return False
 
     def _put_id(self, row: int, ledger_id: int, entry_id: int, index: int) -> None:
-        """Writes the id in the serialized form of clients, ``MessageIdData``."""
+        """Writes the message id as serialized ``MessageIdData``, like clients."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)
@@ -358,7 +365,7 @@ class RowBuilder:
         self.rows = rows
 
     def _cut(self, rows: int) -> None:
-        """Drops all rows except the first ``rows``."""
+        """Drops all rows after the first ``rows``."""
         self.count = rows
         self.values._truncate(rows)
         self.keys._truncate(rows)
@@ -366,7 +373,7 @@ class RowBuilder:
         self._forget_properties()
 
     def _forget_properties(self) -> None:
-        """Drops properties that were read but belong to no row."""
+        """Drops properties that were read, but whose message was not added."""
         self._property_count = self._properties[self.count]
         self.names._truncate(self._property_count)
         self.contents._truncate(self._property_count)
@@ -521,7 +528,9 @@ class RowBuilder:
 
 
 def _metadata_at(entry: memoryview, limit: int) -> int:
-    """Returns the position of the metadata's size, after broker entry metadata and checksum; -1: damaged."""
+    """Returns the position of the metadata size, which follows the broker entry metadata and the checksum;
+    -1: the entry is damaged.
+    """
     start = 0
     if limit >= 6 and entry[0] == 0x0E and entry[1] == 0x02:
         start = 6 + _size_at(entry, 2)
@@ -538,7 +547,7 @@ def _size_at(buffer: memoryview, position: int) -> int:
 
 
 def _varint_end(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -550,7 +559,7 @@ def _varint_end(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _varint(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    """Returns the varint in [position, end) as a signed number; ``end`` is what ``_varint_end`` returned."""
     value = shift = 0
     while position < end and shift < 63:
         byte = buffer[position] & 127
@@ -564,7 +573,9 @@ def _varint(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _skip(buffer: memoryview, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a protobuf field with ``tag``; -1 if the value is
+    incomplete.
+    """
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

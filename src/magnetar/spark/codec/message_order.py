@@ -20,13 +20,15 @@ _udf: Any = arrow_udf
 
 
 def sort_key(message_id: Column) -> Column:
-    """Converts ``__messageId`` to bytes that sort in the order of a topic's messages; null remains null."""
+    """Converts the column ``__messageId`` to bytes whose order is the order of a topic's messages; null
+    remains null.
+    """
     key: Column = _udf(keys_of, BinaryType())(message_id)
     return key
 
 
 def keys_of(ids: pa.Array) -> pa.Array:
-    """Returns a sort key for each message id.
+    """Returns for each message id bytes whose order is the order of a topic's messages.
 
     :raises ValueError: an item is not a message id
     """

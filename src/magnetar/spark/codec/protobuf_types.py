@@ -43,8 +43,8 @@ __all__ = ["PARSING_INFO", "MessageLayout", "layout_of", "protobuf_decoder"]
 PARSING_INFO = "__PARSING_INFO__"
 """The property of a PROTOBUF schema that lists the fields of the root message."""
 _PRESENT = "__present"
-"""The only column of a message without fields, which is true; fields of later versions are added beside
-it.
+"""The only column of a message type without fields; it is always true. Fields of later schema versions become
+further columns.
 """
 _TIMESTAMP = "google.protobuf.Timestamp"
 _JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
@@ -69,7 +69,9 @@ _SCALARS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "json": StringType(),
 }
-"""Columns by the names of types in ``.proto`` files; ``timestamp`` and ``json`` are messages."""
+"""Column types by the names of types in ``.proto`` files; ``timestamp`` and ``json`` stand for standard
+messages.
+"""
 _NAMES = {
     getattr(FieldDescriptorProto, f"TYPE_{name.upper()}"): name
     for name in _SCALARS
@@ -81,15 +83,15 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """A field of a message, as a column."""
+    """A field of a message, and the column that it becomes."""
 
     name: str
     kind: str
     """A key of :data:`_SCALARS`, or ``message``."""
     form: str = "single"
-    """``single``, ``list`` or ``map``."""
+    """Whether the field has one value, is repeated or is a map: ``single``, ``list`` or ``map``."""
     key: str = ""
-    """The type of the keys of a map."""
+    """The type of a map's keys; empty: the field is not a map."""
     message: MessageLayout | None = None
 
     @property
@@ -103,21 +105,22 @@ class FieldLayout:
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """The fields of a message, by number."""
+    """The fields of a message type, by number."""
 
     fields: Mapping[int, FieldLayout]
 
     @property
     def type(self) -> StructType:
-        """The columns."""
+        """The columns of the fields."""
         found = [StructField(each.name, each.type) for each in self.fields.values()]
         return StructType(found or [StructField(_PRESENT, BooleanType())])
 
     def followed_by(self, later: MessageLayout, at: str = "value") -> MessageLayout:
-        """Returns the combined layout of this version and a later one. A field keeps its first name, and gets
-        its last type.
+        """Returns the combined layout of this version and a later one. A field keeps the name of this
+        version, and gets the type of the later one.
 
-        :raises SparkSourceError: two numbers have the same name; the text names the field
+        :raises SparkSourceError: fields with different numbers have the same name; the error text names the
+            field
         """
         fields = dict(self.fields)
         for number, field in later.fields.items():
@@ -212,13 +215,15 @@ def _is_repeated(field: FieldDescriptor) -> bool:
 
 
 def _map_entry(field: FieldDescriptor) -> Descriptor | None:
-    """Returns the message with key and value if the field is a map, otherwise None."""
+    """Returns the message type of a map's entries if the field is a map, otherwise None."""
     entry = field.message_type
     return entry if entry is not None and entry.GetOptions().map_entry else None
 
 
 def _special(message: Descriptor) -> str:
-    """Returns the column type of a message that does not become a struct; empty: it becomes a struct."""
+    """Returns the column type, as in :data:`_SCALARS`, of a message type that does not become a struct;
+    empty: it becomes a struct.
+    """
     if message.full_name == _TIMESTAMP:
         return "timestamp"
     return "json" if message.full_name in _JSON else ""
@@ -263,9 +268,9 @@ def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:
 def _described_by_numbers(
     pool: descriptor_pool.DescriptorPool, fields: list[dict[str, object]]
 ) -> Descriptor:
-    """Returns a message with the fields of a list that lacks the definitions of nested messages and enums.
-    Nested messages become bytes, and enums become numbers. The list does not contain the presence of
-    fields, so every field has presence.
+    """Returns a message type with the fields in a ``__PARSING_INFO__`` list, which lacks the definitions of
+    nested messages and enums. Nested messages become bytes, and enums become numbers. The list does not say
+    which fields have presence, so every field gets it.
     """
     file = FileDescriptorProto(name="parsing_info.proto", syntax="proto2")
     message = file.message_type.add(name="Root")
@@ -289,7 +294,7 @@ def _described_by_numbers(
 
 
 def protobuf_decoder(written: str, wanted: str) -> Callable[[bytes], object]:
-    """Returns a function that decodes contents to values of columns.
+    """Returns a function that decodes payloads to values of columns.
 
     :param written: the definition of the messages, in the registry's form
     :param wanted: the definition of the columns
@@ -311,7 +316,7 @@ _Convert = Callable[[Any], object]
 
 
 def _of_message(message: Descriptor, layout: MessageLayout) -> _Convert:
-    """Returns the conversion of messages to values of a struct."""
+    """Returns a function that converts messages to values of a struct."""
     parts = [
         (each.name, layout.fields[each.number].name, each.has_presence, _of_field(each, layout))
         for each in message.fields

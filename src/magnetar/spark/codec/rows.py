@@ -35,7 +35,7 @@ __all__ = [
 ]
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
-"""Maximum size of the values in a record batch, in bytes; the number of rows is limited, too."""
+"""Approximate maximum size of the values in a record batch, in bytes; the number of rows is limited, too."""
 
 
 class EntryPart(NamedTuple):
@@ -58,26 +58,26 @@ class Malformed:
     ledger_id: int
     entry_id: int
     batch_index: int
-    """The batch index; -1: the entry as a whole."""
+    """The index of the message in the batch; -1: the entry as a whole."""
     reason: str
     data: bytes
     message_id: bytes = b""
-    """The message id, in the serialized form of clients."""
+    """The message id, serialized as by clients."""
     key: bytes | None = None
     properties: tuple[tuple[str, str], ...] = ()
     publish_time: int | None = None
-    """The publish time in ms since 1970; None: unknown."""
+    """The publish time in milliseconds since 1970; None: unknown."""
     schema_version: int | None = None
     """The schema version; None: the message has no schema version."""
 
     @property
     def position(self) -> str:
-        """The position: ``ledger:entry``, followed by the index in a batch."""
+        """The position as ``ledger:entry``, followed by ``:index`` for a message in a batch."""
         return f"{self.ledger_id}:{self.entry_id}:{self.batch_index}".removesuffix(":-1")
 
 
 def malformed_row(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> Malformed:
-    """Returns the description of a message that was parsed but whose content is malformed."""
+    """Returns the description of a message whose metadata was parsed, but whose payload is malformed."""
     ids = rows.ids
     serialized = bytes(ids.data[ids.offsets[row] : ids.offsets[row + 1]])
     found = MessageId.deserialize(serialized)
@@ -137,25 +137,25 @@ class RowSelection:
     """The messages that a query selects; all conditions must hold."""
 
     times_from: int = 0
-    """First publish time in ms since 1970, inclusive."""
+    """Lowest publish time, inclusive, in milliseconds since 1970."""
     times_to: int = (1 << 63) - 1
-    """Last publish time in ms since 1970, exclusive."""
+    """End of the publish times, exclusive, in milliseconds since 1970."""
     keys: tuple[bytes, ...] | None = None
-    """The selected keys; None: all messages."""
+    """Only messages with one of these keys are selected; None: messages with any key or none."""
     are_keyed: bool = False
-    """Whether messages are changes of the row with their key. A message without a key is then malformed, and
-    an empty message has null in the content columns.
+    """Whether each message changes the row with its key. If so, a message without a key is malformed, and an
+    empty message has null in the columns of the payload.
     """
 
 
 class ColumnsOf(Protocol):
-    """Converts contents of messages to columns."""
+    """Converts the payloads of messages to columns."""
 
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """Returns the columns by name, and a flag for each row whether it has them (None: all rows). Other
-        rows are passed to ``malformed``.
+        """Returns the columns by name, and for each row whether its payload could be converted (None: all
+        rows). The other rows are passed to ``malformed``.
         """
         ...
 
@@ -170,10 +170,10 @@ def record_batches(
     malformed: Callable[[Malformed], object],
     chunks: TopicChunks | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the messages of entries.
+    """Yields the selected messages of entries, as record batches with the columns of ``schema``.
 
-    :param partition: index of the topic's partition; -1: not a partition
-    :param content: converts contents to columns; None: contents remain bytes
+    :param partition: index of the topic's partition; -1: the topic is not partitioned
+    :param content: converts payloads to columns; None: payloads remain bytes
     :param malformed: called with each entry or message that cannot be decoded
     :param chunks: assembles messages from chunks; None: chunks are malformed
     """
@@ -237,7 +237,7 @@ def _batch(
 
 
 def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
-    """Returns the rows that are usable except that they have no key."""
+    """Returns the indexes of rows whose only problem is that they have no key."""
     valid = rows.keys.valid
     return {
         row
@@ -287,8 +287,7 @@ _METADATA: dict[str, Callable[[RowBuilder, str, object], pa.Array]] = {
 class OriginColumns:
     """The columns :data:`magnetar.spark.codec.columns.ORIGIN` of the messages of one batch.
 
-    Used only if the schema of a query contains these columns, because entries are parsed a second time for
-    them.
+    This class is used only if a query wants these columns, because it parses each entry a second time.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -303,7 +302,7 @@ class OriginColumns:
         self._sources: list[str | None] = []
 
     def add(self, data: bytes, rows: int) -> None:
-        """Adds the origin of ``rows`` messages of the entry ``data``, which was already parsed.
+        """Adds the values for ``rows`` messages of the stored entry ``data``.
 
         :raises EntryError: the metadata cannot be parsed
         """
@@ -316,7 +315,7 @@ class OriginColumns:
         self._sources.append(metadata.replicated_from if metadata.HasField("replicated_from") else None)
 
     def taken(self, schema: pa.Schema) -> dict[str, pa.Array]:
-        """Returns the columns of the messages that were added since the last call, by name."""
+        """Returns by name the columns of the messages that were added since the last call."""
         by_name = {
             "__producerName": self._producers,
             "__replicateTo": self._destinations,

@@ -1,4 +1,4 @@
-"""Schemas of topics in the registry, and their columns."""
+"""The schemas of topics, as the broker's registry has them, and the columns for them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ RECORDS = ("AVRO", "JSON")
 PROTOBUF = ("PROTOBUF_NATIVE", "PROTOBUF")
 
 TIMES = ("TIME", "LOCAL_TIME")
-"""Types whose column contains microseconds since midnight, because Spark's own time type has limited
-support.
+"""Schema types whose column is a number of microseconds since midnight, because few functions of Spark
+support its time type.
 """
 PRIMITIVES: dict[str, DataType] = {
     "NONE": BinaryType(),
@@ -89,7 +89,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A schema: type and definition; a KEY_VALUE schema has two parts."""
+    """A schema: its type and its definition; a KEY_VALUE schema has two parts."""
 
     kind: str
     text: str = ""
@@ -99,10 +99,10 @@ class Definition:
     key: Definition | None = None
     value: Definition | None = None
     separated: bool = False
-    """For KEY_VALUE: whether the key is the message's key, and not part of the content."""
+    """For KEY_VALUE: whether the key is the message's key, and not a part of the payload."""
     newest: str = ""
-    """The definition for messages without a version, if ``text`` combines several versions; empty:
-    ``text``.
+    """If ``text`` combines several schema versions: the definition for messages without a version; empty:
+    ``text`` applies to them, too.
     """
     refused: tuple[tuple[int, str], ...] = ()
     """Versions whose messages are treated as malformed, with the reasons."""
@@ -112,7 +112,7 @@ NOTHING = Definition("BYTES")
 
 
 def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
-    """Returns a topic's schema; the schema of bytes if the topic has none.
+    """Returns a topic's schema; if the topic has none, the schema of bytes.
 
     :param version: the version; None: the newest version
     """
@@ -128,10 +128,10 @@ def definition_of(admin: AdminClient, topic: str, version: int | None = None) ->
 def definition_of_all_versions(
     admin: AdminClient, topic: str, known: MutableMapping[int, Definition]
 ) -> Definition:
-    """Returns a topic's newest schema, whose record also contains the fields of earlier versions; such fields
-    are null in new messages.
+    """Returns a topic's newest schema, extended by the fields that only earlier versions have; new messages
+    have null in these fields.
 
-    :param known: versions that were already read, to which others are added
+    :param known: the versions that were already read; the function adds the versions that it reads
     """
     newest = definition_of(admin, topic)
     if newest.kind not in (*RECORDS, *PROTOBUF):
@@ -152,7 +152,7 @@ def _joined(versions: Sequence[Definition]) -> Definition:
     """Returns the last version, extended by the fields of all earlier versions.
 
     :param versions: schemas of the same type, oldest first
-    :raises SparkSourceError: the versions cannot share columns
+    :raises SparkSourceError: the versions cannot share one set of columns
     """
     last = versions[-1]
     if last.kind in PROTOBUF:
@@ -179,10 +179,10 @@ def definition_of_fitting_versions(
     known: MutableMapping[int, Definition],
     refusal: Callable[[Definition], str],
 ) -> Definition:
-    """Like :func:`definition_of_all_versions`, for only the versions whose columns can be used.
+    """Like :func:`definition_of_all_versions`, but leaves out versions whose columns cannot be used.
 
-    :param refusal: returns the reason why the columns of a version cannot be used, or an empty text; called
-        from the oldest version on
+    :param refusal: returns why the columns of a version cannot be used, or an empty string; called from the
+        oldest version on
     :raises SparkSourceError: no version can be used
     """
     base = str(TopicName.parse(topic).base)
@@ -230,7 +230,7 @@ def _unusable(
 
 
 def _add_fields(present: object, earlier: object) -> None:
-    """Adds the fields and union types of an earlier version that a record or union lacks, also within nested
+    """Adds the fields and union types to a definition that only an earlier version has, also within nested
     types.
     """
     if isinstance(present, list) and isinstance(earlier, list):
@@ -273,8 +273,8 @@ def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
 
 
 def shared_definition(connection: Connection) -> Definition:
-    """Returns the common schema of all topics of a query; the schema of bytes if schemas differ and this is
-    permitted.
+    """Returns the schema that all topics of a query share; if their schemas differ and the options permit
+    this, the schema of bytes.
 
     :raises SparkSourceError: the schemas differ
     """
@@ -297,7 +297,7 @@ def shared_definition(connection: Connection) -> Definition:
 def columns_of(definition: Definition) -> StructType:
     """Returns the columns for a schema, including the metadata columns.
 
-    :raises SparkSourceError: the schema is not supported; the text has the reason
+    :raises SparkSourceError: the schema is not supported; the error text has the reason
     """
     if definition.kind in ("NONE", "BYTES"):
         return BYTES

@@ -1,4 +1,6 @@
-"""Converts contents to columns of the topic's schema, in whole batches or with an object per message."""
+"""Converts payloads to the columns of the topic's schema: whole batches at once if possible, otherwise
+message by message.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ __all__ = [
 _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
 Columns = dict[str, pa.Array]
 Whole = Callable[[Bytes, pa.Array], Columns | None]
-"""Converts contents, both as built and as an array without nulls, to columns; None: some contents do not
-match.
+"""Converts payloads to columns; gets them as :class:`Bytes` and as an array without nulls. Returns None if
+some payloads do not match the schema.
 """
 _SCALED = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
 _AS_THEY_ARE = ("timestamp-micros", "local-timestamp-micros", "date")
@@ -49,7 +51,7 @@ class ColumnBuilder:
     def __init__(
         self, admin: AdminClient, topic: str, wanted: Definition, *, empty_is_null: bool = False
     ) -> None:
-        """:param empty_is_null: whether the columns of a message without content are null"""
+        """:param empty_is_null: whether the columns of a message with an empty payload are null"""
         self._empty_is_null = empty_is_null
         self._admin = admin
         self._topic = topic
@@ -57,7 +59,7 @@ class ColumnBuilder:
         schema = to_arrow_schema(StructType(columns_of(wanted).fields), timezone="UTC")
         self._types: dict[str, object] = {each.name: each.type for each in schema}
         self._is_wrapped = wanted.kind != "KEY_VALUE" and not isinstance(type_of(wanted), StructType)
-        """Whether values are those of the one column ``VALUE``."""
+        """Whether a decoded value is not a struct, so that it becomes the single column ``VALUE``."""
         self._decoders: dict[bytes, Decoder | str] = {}
         self._refused = {struct.pack(">q", version): reason for version, reason in wanted.refused}
         self._wholes: dict[bytes, Whole | None] = {}
@@ -65,8 +67,8 @@ class ColumnBuilder:
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """Returns the columns by name, and a flag for each row whether it has them (None: all rows). Other
-        rows are passed to ``malformed``.
+        """Returns the columns by name, and for each row whether its payload could be converted (None: all
+        rows). The other rows are passed to ``malformed``.
         """
         whole = self._whole(values, rows)
         if whole is not None:
@@ -116,8 +118,8 @@ class ColumnBuilder:
         return None if whole is None else whole(rows.values, values)
 
     def _keys(self, rows: RowBuilder) -> list[bytes | None] | None:
-        """Returns the keys of messages whose key is outside the content; None: the key is not outside the
-        content.
+        """Returns the keys of the messages if the schema is a KEY_VALUE whose key is the message's key;
+        otherwise None.
         """
         if not self._wanted.separated:
             return None
@@ -144,7 +146,7 @@ class ColumnBuilder:
         return dict(zip(names, array.flatten(), strict=True))
 
     def _decoder(self, version: bytes) -> Decoder | str:
-        """Returns the decoder of a schema version, or the reason why there is no decoder."""
+        """Returns the decoder for messages of a schema version, or the reason why there is none."""
         known = self._decoders.get(version)
         if known is None:
             known = self._decoders[version] = self._made(version)
@@ -161,7 +163,7 @@ class ColumnBuilder:
         return _pair(written if written.kind == "KEY_VALUE" else wanted, wanted)
 
     def _written(self, version: bytes) -> Definition | None:
-        """Returns the schema of a version; None: the topic does not have this version."""
+        """Returns the schema with the given version; None: the topic does not have this version."""
         if len(version) != 8:
             newest = self._wanted.newest
             return replace(self._wanted, text=newest, newest="") if newest else self._wanted
@@ -188,10 +190,10 @@ def _pair(written: Definition, wanted: Definition) -> Decoder:
 
 
 def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> Whole | None:
-    """Returns a conversion of whole batches; None: messages of this schema are converted one by one. A
-    conversion can decline a batch in which a message does not match; its messages are then converted one
-    by one, to find the problem. JSON is always converted one by one, because Arrow's JSON reader crashes
-    on some invalid texts.
+    """Returns a function that converts whole batches; None: messages of this schema must be converted one by
+    one. The function can decline a batch in which a message does not match; the caller then converts its
+    messages one by one, to find the problem. JSON is always converted one by one, because Arrow's JSON reader
+    crashes on some invalid input.
 
     :param types: the types of the columns
     """
@@ -223,10 +225,12 @@ def _numbers(form: np.dtype[Any]) -> Whole:
 
 
 class _Field:
-    """A field of a flat record: type, position of null in the union, and logical type."""
+    """A field of a flat record (no nested types): its type, the position of null in the union, and the
+    logical type.
+    """
 
     def __init__(self, definition: Any) -> None:
-        """:raises KeyError: the field is not flat"""
+        """:raises KeyError: the type of the field is nested"""
         self.null = 0
         if isinstance(definition, list):
             if len(definition) != 2 or "null" not in definition:
@@ -258,7 +262,9 @@ def _fields(definition: object) -> dict[str, _Field] | None:
 
 
 class _Avro:
-    """Flat records, with compatible types for the fields that writer and reader share."""
+    """Converts flat Avro records; the fields that the writer's and the reader's definition share must have
+    compatible types.
+    """
 
     def __init__(
         self, written: dict[str, _Field], missing: list[str], types: dict[str, pa.DataType], wanted: set[str]
@@ -306,14 +312,16 @@ class _Avro:
 
 
 def _alike(theirs: _Field, ours: _Field) -> bool:
-    """Whether the bytes of a written field can be read unchanged; only the reader must permit null."""
+    """Whether values of the written field can be read as values of the wanted field without conversion; the
+    wanted field must permit null if the written one does.
+    """
     if theirs.null and not ours.null:
         return False
     return (theirs.type, theirs.logical, theirs.symbols) == (ours.type, ours.logical, ours.symbols)
 
 
 def _array(field: _Field, column: Column, count: int, kind: pa.DataType) -> pa.Array:
-    """Converts a column.
+    """Converts a column that :class:`FlatReader` has filled to an Arrow array.
 
     :raises pa.ArrowException: a value does not match the column's type
     """

@@ -75,9 +75,9 @@ def run(work: Work) -> None:
 
 
 def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]) -> None:
-    """Checks the names of columns.
+    """Checks that no column has the name of a partition column.
 
-    :raises PipelineError: a column has the name of a partition column; Spark ignores case
+    :raises PipelineError: a column has the name of a partition column; as in Spark, case is ignored
     """
     for each in columns:
         if each.lower() in partitions:

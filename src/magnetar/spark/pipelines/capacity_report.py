@@ -1,5 +1,5 @@
-"""``capacity-report``: storage and backlog of each tenant, their growth, and the time at which a limit is
-reached.
+"""``capacity-report``: reports storage and backlog of each tenant, their growth, and when the storage limit
+will be reached.
 
 Each run adds a sample to a file; growth is the slope of a line through the samples of the last days.
 """
@@ -29,21 +29,21 @@ _MOST_TOPICS = 50
 
 @dataclass(frozen=True)
 class TopicFigures:
-    """The figures of one topic or partition."""
+    """Storage and backlog of one topic or partition."""
 
     tenant: str
     name: str
     storage: int
-    """Size of the stored data in bytes; ``backlog`` is in bytes, too."""
+    """Size of the stored data, in bytes; ``backlog`` is also in bytes."""
     backlog: int
     waiting: int
-    """Backlog of all subscriptions in entries; a batch counts as one entry."""
+    """Total backlog of all subscriptions, in entries; a batch is one entry."""
     messages_in: int
 
 
 @dataclass
 class TenantFigures:
-    """The figures of one tenant."""
+    """Storage and backlog of one tenant."""
 
     tenant: str
     topics: int = 0
@@ -59,7 +59,7 @@ class Growth:
     slope: float | None
     """Growth in bytes per second; None: there is only one sample."""
     samples: Sequence[tuple[float, float]]
-    """Time in seconds and stored bytes of each sample."""
+    """For each sample: its time in seconds since 1970, and the stored bytes."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[TopicFigures]:
 
 
 def _by_tenant(topics: Sequence[TopicFigures]) -> list[TenantFigures]:
-    """Returns the figures of tenants with topics, largest first."""
+    """Returns storage and backlog of each tenant with topics, largest first."""
     totals: dict[str, TenantFigures] = {}
     for each in topics:
         total = totals.setdefault(each.tenant, TenantFigures(each.tenant))
@@ -161,7 +161,7 @@ def _remember(history: Path, totals: Sequence[TenantFigures], now: int) -> None:
 
 
 def _growth(history: Path, now: int, config: CapacityReportConfig) -> dict[str, Growth]:
-    """Returns the growth of each tenant with samples."""
+    """Returns the growth of each tenant that has samples."""
     since = now - config.growth_days * _DAY
     samples: dict[str, list[tuple[float, float]]] = {}
     for line in history.read_text("utf-8").splitlines():
@@ -172,8 +172,8 @@ def _growth(history: Path, now: int, config: CapacityReportConfig) -> dict[str, 
 
 
 def _sample(line: str) -> tuple[str, float, float] | None:
-    """Returns tenant, time and bytes; None: the line is incomplete, because a run was killed while
-    writing it.
+    """Parses a line of the history; returns tenant, time and bytes. None: the line is incomplete, because a
+    run was killed while it wrote the line.
     """
     try:
         given = json.loads(line)
@@ -183,7 +183,9 @@ def _sample(line: str) -> tuple[str, float, float] | None:
 
 
 def _slope(samples: Sequence[tuple[float, float]]) -> float | None:
-    """Returns the slope of the least-squares line; None: all samples have the same time."""
+    """Returns the slope of the least-squares line through the samples, in bytes per second; None: all samples
+    have the same time.
+    """
     times, sizes = zip(*samples, strict=True)
     return statistics.linear_regression(times, sizes).slope if len(set(times)) > 1 else None
 

@@ -2,8 +2,8 @@
 
 All problems of a file are reported together.
 
-The fields of a section can be texts, numbers, booleans, paths, choices (``Literal``), lists of texts
-(``tuple[str, ...]``) and maps of texts (``dict[str, str]``); fields with a default are optional.
+The fields of a section can be strings, numbers, booleans, paths, choices (``Literal``), lists of strings
+(``tuple[str, ...]``) and tables of strings (``dict[str, str]``); fields with a default are optional.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _EXAMPLE = "example"
 
 
 def init_value(value: str | list[str]) -> Mapping[str, str | list[str]]:
-    """Returns the metadata of a field without a default.
+    """Returns the dataclass metadata of a field that has no default.
 
     :param value: the example value that ``magnetar pipeline init`` prints
     """
@@ -65,7 +65,7 @@ def init_value(value: str | list[str]) -> Mapping[str, str | list[str]]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The section for the cluster with the messages."""
+    """The section for the cluster that has the topics."""
 
     service_url: str = "pulsar://localhost:6650"
     """The URL for clients: pulsar:// or pulsar+ssl://."""
@@ -106,7 +106,7 @@ class SparkSection:
 
 
 class Document:
-    """A configuration file; sections are read by type."""
+    """A configuration file; each section is read as a dataclass."""
 
     def __init__(self, values: Mapping[str, object], directory: Path) -> None:
         """:param directory: the directory that relative paths start from"""
@@ -116,7 +116,9 @@ class Document:
         self._problems: list[str] = []
 
     def section(self, name: str, kind: type[T]) -> T | None:
-        """Returns a section as ``kind``; None if the section has an error, which :meth:`check` raises."""
+        """Returns a section as an object of ``kind``; None if the section has errors, which :meth:`check`
+        reports.
+        """
         self._taken.add(name)
         value = self._values.get(name, {})
         if not isinstance(value, Mapping):
@@ -135,7 +137,8 @@ class Document:
     def check(self) -> None:
         """Checks that the whole file is valid; must be called after all sections were read.
 
-        :raises ConfigurationRefused: there are errors or unknown sections; the text contains all of them
+        :raises ConfigurationRefused: there are errors or unknown sections; the error text contains all of
+            them
         """
         unknown = [name for name in self._values if name not in self._taken]
         for name in unknown:
@@ -225,7 +228,7 @@ def _plain(hint: type[object], value: object) -> object:
 
 
 def template(name: str, summary: str, sections: Mapping[str, type[DataclassInstance]]) -> str:
-    """Returns a configuration file with all keys; keys with a default are commented out.
+    """Returns the text of a configuration file with all keys; keys with a default are commented out.
 
     :param sections: the types of the sections, by name
     """
@@ -300,10 +303,11 @@ def load_document(path: Path) -> Document:
 
 
 def check_expression(name: str, text: str) -> None:
-    """Checks the syntax of an expression; Spark checks columns and types when it has the topic's schema.
+    """Checks only the syntax of a Spark SQL expression; Spark checks columns and types once it has the
+    topic's schema.
 
     :param name: the name of the key, for the error
-    :param text: the expression; empty: there is none, which is accepted
+    :param text: the expression; an empty string is accepted
     :raises ValueError: the expression is not Spark SQL
     """
     if not text:

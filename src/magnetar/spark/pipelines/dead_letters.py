@@ -19,7 +19,7 @@ SYSTEM_PROPERTIES = (
     "ORIGIN_MESSAGE_ID",
     "ORIGIN_MESSAGE_IDY_TIME",
 )
-"""Properties that clients add when they publish to a retry or dead letter topic."""
+"""The properties that clients add to messages when they publish them to a retry or dead letter topic."""
 
 
 def with_origin(frame: DataFrame, causes: tuple[str, ...]) -> DataFrame:

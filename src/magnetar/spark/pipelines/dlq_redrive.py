@@ -1,5 +1,5 @@
-"""``dlq-redrive``: sends selected dead letters back to their original topic, each exactly once, over all
-runs.
+"""``dlq-redrive``: sends selected dead letters back to their original topics, each exactly once even over
+several runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from magnetar.spark.pipelines.work import Work, chosen
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
-"""The property with the id of the dead letter that was redriven; the last id after several redrives."""
+"""The property with the message id of the dead letter that was redriven; after several redrives, of the last
+one.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def run(work: Work) -> None:
 
 
 def _can_be_sent(chosen: DataFrame) -> bool:
-    """Whether there are messages to send."""
+    """Whether at least one selected dead letter must be sent."""
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
         raise PipelineError(

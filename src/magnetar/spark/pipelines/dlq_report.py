@@ -74,10 +74,10 @@ def run(work: Work) -> None:
 
 
 def _groups(letters: DataFrame, samples: int) -> DataFrame:
-    """Returns the groups, largest first.
+    """Returns the groups of dead letters with their counts and samples, largest first.
 
-    Samples are the smallest ids of many small parts of each group, because collecting all ids would require
-    memory for each dead letter.
+    The samples are taken from the smallest ids of many small parts of each group, because collecting all ids
+    of a group would take too much memory.
     """
     names = ["cause", "origin_topic", "subscription"]
     parts = letters.groupBy(*names, f.pmod(f.hash("origin_id"), f.lit(_PARTS)).alias("part")).agg(

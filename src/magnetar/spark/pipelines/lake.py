@@ -44,16 +44,17 @@ class LakeFile:
 
 
 class Lake:
-    """A lake; only one process at a time can write to it."""
+    """A lake; only one process at a time may write to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def check_goes_on(self, checkpoint: Path) -> None:
-        """Checks that the checkpoint of a query with results exists.
+        """Checks that the checkpoint of a query exists if the lake already has batches of the query.
 
         :param checkpoint: the checkpoint of the query whose batches are added
-        :raises PipelineError: the checkpoint is missing, so new batches would be treated as existing ones
+        :raises PipelineError: the checkpoint is missing; the query would number its batches from 0 again, and
+            the lake would take new batches for existing ones
         """
         if not checkpoint.exists() and self.files():
             raise PipelineError(
@@ -109,7 +110,7 @@ class Lake:
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
 
     def summarize(self) -> list[LakeFile]:
-        """Writes ``manifest.json``."""
+        """Writes ``manifest.json``, and returns the files that it lists."""
         files = self.files()
         summary = {"rows": sum(file.rows for file in files), "files": [asdict(file) for file in files]}
         _write_whole(self.folder / _SUMMARY, summary)

@@ -1,5 +1,5 @@
-"""The data of each side for ``mirror-verify``: messages with fingerprints, and properties of their
-cluster.
+"""The data of each side for ``mirror-verify``: messages with fingerprints, and what the side's cluster
+reports about topics.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ def is_namespace(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TimesToLive:
-    """The times to live of topics."""
+    """The times to live of a side's topics."""
 
     seconds: dict[str, int]
-    """Time to live in seconds of topics whose messages expire, by :meth:`MirrorSide.pair_of`."""
+    """Time to live in seconds, by :meth:`MirrorSide.pair_of`; topics whose messages do not expire are
+    omitted.
+    """
     unknown: list[str]
-    """Topics with an unknown time to live: their cluster has no topic policies, or does not show them."""
+    """Topics whose time to live is unknown, because the cluster has no topic policies or does not show
+    them.
+    """
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ class MirrorSide:
     name: str
     """A topic, or a namespace, which stands for its persistent topics without system topics."""
     cluster: str
-    """The name of the cluster in ``replicate_to`` and in replicators of the other side; can be empty."""
+    """The name of the cluster, as ``replicate_to`` and the replicators of the other side have it; can be
+    empty.
+    """
 
     def _source(self) -> dict[str, str]:
         if not is_namespace(self.name):
@@ -70,7 +76,8 @@ class MirrorSide:
             return topics_of(connection)
 
     def confirmed(self, other: str) -> dict[str, str]:
-        """Returns the position, ``ledger:entry``, up to which the cluster ``other`` has confirmed each topic.
+        """Returns for each topic the position (``ledger:entry``) up to which its messages are replicated to
+        the cluster ``other``.
 
         Topics without a replicator to this cluster are omitted.
         """
@@ -100,20 +107,22 @@ class MirrorSide:
         return found
 
     def pair_of(self, topic: str) -> str:
-        """Returns the common name of corresponding topics of both sides; empty if two single topics are
-        compared.
+        """Returns the name by which corresponding topics of both sides are matched; empty if two single
+        topics are compared.
         """
         return re.sub(_PARTITION, "", TopicName.parse(topic).local) if is_namespace(self.name) else ""
 
     def prints(self, ignored: Sequence[str], before_ms: int) -> DataFrame:
-        """Returns messages: pair, print, sample (:data:`SHOWN`), topic, place, published (ms), producer, to,
-        origin.
+        """Returns the messages with the columns ``pair``, ``print`` (fingerprint), ``sample``
+        (:data:`SHOWN`), ``topic``, ``place``, ``published`` (in milliseconds), ``producer``, ``to`` and
+        ``origin``.
 
         ``place`` sorts in the order of a topic's messages. The fingerprint excludes properties and metadata
         that replication adds.
 
         :param ignored: properties that are not compared
-        :param before_ms: exclusive end of publish times, which replication keeps
+        :param before_ms: exclusive end of the publish times, in milliseconds since 1970; replication does not
+            change publish times
         """
         source = self._source()
         if is_namespace(self.name):
@@ -158,7 +167,7 @@ def _content(fields: Sequence[str], properties: Column) -> Column:
 
 
 def _shown(fields: Sequence[str], properties: Column) -> Mapping[str, Column]:
-    """Returns the columns that distinguish differing messages in a report, as texts."""
+    """Returns the columns :data:`SHOWN`, as strings, by which a report shows how messages differ."""
     pairs = f.transform(properties, lambda each: f.concat_ws("=", each["key"], each["value"]))
     contents = f.col(fields[0]).cast("string") if len(fields) == 1 else f.to_json(f.struct(*fields))
     columns = {
@@ -171,7 +180,7 @@ def _shown(fields: Sequence[str], properties: Column) -> Mapping[str, Column]:
 
 
 def shortest(*times: Mapping[str, int]) -> dict[str, int]:
-    """Returns the shorter time to live of each pair of topics."""
+    """Returns the shortest time to live of each pair of topics."""
     found: dict[str, int] = {}
     for each in times:
         for pair, seconds in each.items():

@@ -1,6 +1,6 @@
 """``mirror-verify``: compares the messages of two topics or namespaces, possibly of two clusters.
 
-The comparison covers key, content, event time and properties, the number of equal messages, and optionally
+The comparison covers key, payload, event time and properties, the number of equal messages, and optionally
 the order of each producer's messages. It ignores data that replication adds to messages.
 """
 
@@ -20,8 +20,8 @@ from magnetar.spark.pipelines.work import Work
 
 FILTERED, IN_FLIGHT, EXPIRED, MISSING = "filtered", "in flight", "expired", "missing"
 KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
-"""The kinds of differences; the first applicable kind explains a message, and the last one means that none
-applies.
+"""The explanations for a message that the other side lacks: the first one that applies counts, and MISSING
+means that no other applies.
 """
 
 
@@ -130,7 +130,9 @@ def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
 
 
 def _confirmed(sides: tuple[MirrorSide, MirrorSide]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns, for each side, the position up to which the other cluster has confirmed each topic."""
+    """Returns, for each side, the position of each topic up to which its messages are replicated to the other
+    cluster.
+    """
     left, right = sides
     return left.confirmed(right.cluster), right.confirmed(left.cluster)
 
@@ -155,7 +157,9 @@ def _explanations(
 
 
 def _counted(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the number of equal messages on each side: columns pair, print, sample, left, right."""
+    """Returns the number of equal messages on each side, with the columns ``pair``, ``print``, ``sample``,
+    ``left`` and ``right``.
+    """
 
     def counted(frame: DataFrame, sample: str, name: str) -> DataFrame:
         return frame.groupBy("pair", "print").agg(f.min("sample").alias(sample), f.count("*").alias(name))
@@ -182,7 +186,9 @@ def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
 def _explain(
     work: Work, both: DataFrame, frames: tuple[DataFrame, ...], explanations: tuple[Explanations, ...]
 ) -> None:
-    """Counts the messages that each side lacks, by kind, and reports their ranges on the other side."""
+    """Counts the messages that each side lacks, by explanation, and reports the ranges of these messages on
+    the other side.
+    """
     config: MirrorVerifyConfig = work.config
     figures = work.report.figures
     rows: list[tuple[str, str, str, str, int]] = []
@@ -234,15 +240,17 @@ class Explanations:
     to: str
     """The name of the other cluster; empty: unknown, so no message counts as filtered or in flight."""
     confirmed: Mapping[str, str]
-    """The position, ``ledger:entry``, up to which the other cluster has confirmed each topic."""
+    """For each topic, the position (``ledger:entry``) up to which its messages are replicated to the other
+    cluster.
+    """
     times_to_live: Mapping[str, int]
     """The shorter time to live of each pair of topics, in seconds."""
     now_ms: int
-    """Start of the comparison, in ms since 1970."""
+    """Start of the comparison, in milliseconds since 1970."""
 
     def kind(self) -> Column:
-        """Returns a column with the kind of a message; uses the columns ``mark`` (sorts like ``place``) and
-        ``seconds``.
+        """Returns a column with the explanation for a message (:data:`KINDS`); uses the columns ``mark``
+        (sorts like ``place``) and ``seconds`` (time to live).
 
         Messages from another cluster are not replicated further, so they are neither filtered nor in flight.
         """
@@ -264,8 +272,8 @@ class Explanations:
 
 
 def mark_of(position: str) -> bytes:
-    """Returns the first 16 bytes of a message's place, or the first 8 for a position before the first entry
-    of a ledger.
+    """Converts a position to the first 16 bytes of the ``place`` of its messages; a position before the first
+    entry of a ledger becomes only 8 bytes.
     """
     ledger, entry = (int(number) for number in position.split(":"))
     start = max(0, ledger).to_bytes(8, "big")
@@ -273,9 +281,11 @@ def mark_of(position: str) -> bytes:
 
 
 def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataFrame:
-    """Returns the messages of ``own`` that ``other`` lacks, with ``kind`` and ``number`` in their topic.
+    """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind`` and with
+    ``number``, their number in the topic.
 
-    Among equal messages, messages with an explanation count as missing first, then the last ones.
+    If the other side has only some of several equal messages, those with an explanation are taken to be
+    missing, then the last ones.
 
     :param messages: the messages of the side, with their kind
     :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
@@ -292,8 +302,8 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
 
 
 def ranges(lacking: DataFrame) -> DataFrame:
-    """Returns runs of consecutive messages of the same kind: topic, kind, first and last place, number of
-    messages.
+    """Groups consecutive missing messages with the same explanation; returns topic, kind, first and last
+    place, and number of messages of each group.
     """
     window = Window.partitionBy("topic", "kind").orderBy("number")
     islands = lacking.withColumn("island", f.col("number") - f.row_number().over(window))
@@ -305,10 +315,10 @@ def ranges(lacking: DataFrame) -> DataFrame:
 
 
 def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the messages of producers that are in another order on the right: topic, producer, place,
-    other. ``place`` belongs to a message on the left whose counterpart on the right, ``other``, precedes
-    the previous message's counterpart. Only messages of both sides are compared. The n-th of equal
-    messages on the left corresponds to the n-th on the right.
+    """Returns the places at which a producer's messages are in another order on the right: topic, producer,
+    place, other. ``place`` is that of a message on the left; ``other``, that of the equal message on the
+    right, which precedes the equal message of its predecessor. Only messages of both sides are compared. The
+    n-th of equal messages on the left corresponds to the n-th on the right.
     """
     equal = Window.partitionBy("pair", "print", "producer").orderBy("topic", "place")
     columns = ("pair", "print", "producer", "nth")
@@ -328,6 +338,6 @@ def id_of(place: bytes) -> str:
 
 
 def range_of(row: Row) -> str:
-    """Returns a row of :func:`ranges` as text."""
+    """Formats a row of :func:`ranges` for a report."""
     first, last = id_of(bytes(row["first"])), id_of(bytes(row["last"]))
     return first if first == last else f"{first} to {last}"

@@ -1,5 +1,5 @@
-"""Publishes rows to a topic exactly once: writes them to files, then publishes the files under a permanent
-name.
+"""Publishes rows to a topic exactly once: first writes them to files, then publishes the files under a name
+that never changes.
 
     NAME/rows/*.parquet     appears atomically, and fixes the published contents NAME/staging            the
     writer's progress NAME/published          exists after all messages are confirmed
@@ -31,7 +31,7 @@ class Outbox:
 
     @property
     def decided(self) -> bool:
-        """Whether the contents are fixed."""
+        """Whether the rows are fixed."""
         return self._rows.exists()
 
     @property
@@ -43,10 +43,10 @@ class Outbox:
         return self.folder / "rows"
 
     def fill(self, frame: DataFrame, check: Callable[[DataFrame], bool] | None = None) -> bool:
-        """Fixes the contents, once; the files keep the order of the frame's partitions.
+        """Fixes the rows, if they are not fixed yet; the files keep the order of the frame's partitions.
 
-        :param check: examines the contents; if it returns False or raises, the contents are not fixed
-        :returns: whether the contents are fixed
+        :param check: examines the rows; if it returns False or raises an exception, the rows are not fixed
+        :returns: whether the rows are fixed
         """
         if self.decided:
             return True
@@ -71,14 +71,20 @@ class Outbox:
         return spark.read.parquet(str(self._rows))
 
     def has_text_keys(self, spark: SparkSession) -> bool:
-        """Whether ``__key`` is binary and all keys are valid UTF-8; they are then published as text."""
+        """Whether ``__key`` is binary but all keys are valid UTF-8, so that they can be published as
+        strings.
+        """
         rows = self.rows(spark)
         if dict(rows.dtypes).get("__key") != "binary":
             return False
         return rows.where(~f.is_valid_utf8(f.col("__key").cast("string"))).isEmpty()
 
     def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
-        """Publishes the part of the contents that ``name`` identifies; can be repeated after any failure."""
+        """Publishes rows of the outbox; can be repeated after any failure.
+
+        :param frame: a part of the rows
+        :param name: identifies this part
+        """
         staging = str(self.folder / "staging")
         if self._text_keys is None:
             self._text_keys = self.has_text_keys(frame.sparkSession)
@@ -91,6 +97,6 @@ class Outbox:
         writer.mode("append").save()
 
     def close(self) -> None:
-        """Records that all contents are published."""
+        """Records that all rows are published."""
         (self.folder / "published").touch()
         shutil.rmtree(self.folder / "staging", ignore_errors=True)

@@ -1,5 +1,5 @@
-"""``replay``: publishes the rows of Parquet files as messages, each once, in order, at a rate and with
-shifted times.
+"""``replay``: publishes the rows of Parquet files as messages: each once, in order, at a given rate, and with
+shifted event times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROWS_A_SLICE = 200_000
 _LEAST_ROWS = 100
 _PARTITIONS = ("date", "hour")
 _TABLE_PARTS = 3
-"""Number of name parts in the path of a table of the pipeline ``table``: TENANT/NAMESPACE/TOPIC."""
+"""The path of a table of the pipeline ``table`` ends with this number of names: TENANT/NAMESPACE/TOPIC."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ def _rows_of(work: Work, table: OpenTable) -> DataFrame:
 
 
 def _columns_of_folders(path: Path) -> list[str]:
-    """Returns the partition columns in the folder names of an archive; columns in its files belong to
-    messages.
+    """Returns the names of an archive's partition columns, which only occur in folder names; columns in the
+    files belong to the messages.
     """
     return [name for name in _PARTITIONS if any(path.glob(f"**/{name}=*"))]
 

@@ -32,12 +32,12 @@ _STYLE = (
 )
 _RIGHT = ' class="n"'
 _SHORT = 24
-"""Maximum length of texts that are not wrapped."""
+"""Texts up to this length are not wrapped."""
 _WIDTH, _HEIGHT = 760, 240
 """Size of the plot area in pixels; the texts below it are extra."""
 _LEFT, _RIGHT_MARGIN, _TOP = 84, 24, 16
 _AXIS, _TITLE, _LEGEND = 30, 20, 22
-"""Heights in pixels below the plot: numbers or labels, the name of x, and the names of the series."""
+"""Heights in pixels of what is below the plot: numbers or labels, the title of the x axis, and the legend."""
 _COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
 _TICKS = 5
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
@@ -52,7 +52,7 @@ _MOST_NUMBERED = 8
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts and numbers."""
+    """A table of strings and numbers in a report."""
 
     title: str
     columns: Sequence[str]
@@ -72,7 +72,7 @@ class Report:
     details: str = ""
     """The complete text of a Spark error, with stack traces; empty: the error has no further details."""
     figures: dict[str, Any] = field(default_factory=dict)
-    """Figures by name."""
+    """Results, such as counts, by name."""
     tables: list[Table] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
 
@@ -180,7 +180,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over numbers or times, or bars with ``labels``, with a bar for each point of a series."""
+    """A plot: lines over numbers or times; or, with ``labels``, bars, one for each point of a series."""
 
     title: str
     series: Sequence[Series]
@@ -205,7 +205,7 @@ class _Frame:
 
 
 def svg_of(plot: Plot) -> str:
-    """Returns an ``<svg>`` element."""
+    """Returns a plot as an ``<svg>`` element."""
     values = [y for series in plot.series for _, y in series.points if isfinite(y)]
     below = _AXIS + (_TITLE if plot.x else 0) + (_LEGEND if _named(plot) else 0)
     frame = _Frame(_nice(max(values, default=1.0) or 1.0), _HEIGHT, _HEIGHT + below)
@@ -308,7 +308,7 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
 
 
 def _named(plot: Plot) -> bool:
-    """Whether to show the names of series; a single series is named by the title."""
+    """Whether to show the names of the series; for a single series, the title suffices."""
     return len(plot.series) > 1 and any(series.name for series in plot.series)
 
 
@@ -334,7 +334,9 @@ def _legend(plot: Plot, frame: _Frame) -> list[str]:
 
 
 def _time_step(least: float) -> float:
-    """Returns the seconds between two marks, at least ``least``."""
+    """Returns the distance between the marks of a time axis: the smallest suitable number of seconds that is
+    at least ``least``.
+    """
     for step in (*_SECONDS, *(86_400 * days for days in _DAYS)):
         if step >= least:
             return float(step)
@@ -357,7 +359,7 @@ def _number(value: float) -> str:
 
 
 def _exact(value: float) -> str:
-    """Returns a count as text, with all digits if it is short."""
+    """Formats a count, with all digits if it is short."""
     return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
 
 

@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline, from its start to its end, also after an interrupt at the terminal."""
+"""Starts and ends the Spark session of a pipeline, also after an interrupt at the terminal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.came = False
-        """Whether there was one: errors of Spark, whose workers it ends as well, are its consequence."""
+        """Whether an interrupt has come. It ends Spark's workers as well, so errors of Spark are then its
+        consequence.
+        """
         self._held = False
         self._before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}
         self._hook = sys.unraisablehook
@@ -62,7 +64,7 @@ class Interrupts:
                 signal.signal(each, self._interrupted)
 
     def over(self) -> None:
-        """Stops raising, so that cleanup can finish."""
+        """Stops raising KeyboardInterrupt, so that cleanup can finish."""
         if self._mine:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -112,7 +114,7 @@ def spark_session(name: str, section: SparkSection, interrupts: Interrupts) -> I
     Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another. An interrupt ends
     the session together with its JVM.
 
-    :raises PipelineError: Spark does not start; the text says why
+    :raises PipelineError: Spark does not start; the error text says why
     """
     # It reports each error of a query, with Java's stack trace; the pipeline reports the error itself.
     level = logging.CRITICAL if section.log_level == "OFF" else logging.INFO
@@ -197,8 +199,8 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _end_jvm() -> None:
-    """Ends the JVM after an interrupt, because a call of the session could wait for a worker that no longer
-    exists.
+    """Kills the JVM after an interrupt, because ending the session properly could wait for a worker that no
+    longer exists.
     """
     gateway = SparkContext._gateway
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)

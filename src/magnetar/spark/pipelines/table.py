@@ -60,9 +60,7 @@ from magnetar.spark.reading.streaming import StreamReader
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
 _FEWEST_ENTRIES = 50
-"""Minimum number of entries per file, because smaller files cost readers more than an additional task
-saves.
-"""
+"""Minimum number of entries per task and file: smaller files cost readers more than another task saves."""
 
 
 CONFIG = TableConfig
@@ -160,7 +158,7 @@ def topics_of(work: Work) -> list[str]:
 
 
 def _namespace_of(pattern: str) -> str:
-    """Returns the namespace of a pattern.
+    """Returns the namespace with which a topic pattern begins.
 
     :raises PipelineError: the pattern does not begin with a namespace
     """
@@ -193,20 +191,20 @@ class TopicTable:
         self.topic = topic
         self.table = opened(config, topic)
         self.rows = 0
-        """Rows that this run has added."""
+        """Number of rows that this run has added."""
         self.files = 0
         self.bytes = 0
         self.batches = 0
         self.changed = 0
-        """Rows that upserts have changed."""
+        """Number of rows that upserts of this run have changed."""
         self.rewritten = 0
-        """Rows of the files that upserts have written."""
+        """Number of rows in the files that upserts of this run have written."""
         self.upkeep = TableUpkeep()
         self.quarantine: QuarantineTable | None = None
         if config.on_error == "quarantine":
             self.quarantine = QuarantineTable(opened(config, topic, is_quarantine=True))
         self.lag = 0
-        """Entries that the table does not have yet."""
+        """Number of entries that the table does not contain yet."""
         self._config = config
         self._given = {
             **work.cluster.options(),
@@ -217,13 +215,13 @@ class TopicTable:
         }
         self._progress = work.progress
         self._versions: dict[int, Definition] = {}
-        """Earlier schemas of the topic."""
+        """Earlier schema versions of the topic, by version."""
         self._begun = 0.0
         """When the round began, in seconds since 1970."""
         self._rows_before = 0
         """:attr:`rows` when the round began."""
         self._moved = ""
-        """The positions to which this run has moved the subscription."""
+        """The positions to which this run has last moved the subscription, as JSON."""
 
     @property
     def rows_of_round(self) -> int:
@@ -236,9 +234,9 @@ class TopicTable:
         return 0 if self.quarantine is None else self.quarantine.rows
 
     def add_all(self, spark: SparkSession) -> None:
-        """Adds the present messages of the topic, in batches.
+        """Adds all present messages of the topic to the table, in batches.
 
-        :raises TableError: the table cannot be written; the text says why
+        :raises TableError: the table cannot be written; the error text says why
         :raises SparkSourceError: the topic cannot be read
         """
         state = self.table.find() or self._created()
@@ -279,8 +277,8 @@ class TopicTable:
     def _definition(self, options: QueryOptions, columns: pa.Schema) -> Definition:
         """Returns the schema of the messages, with the fields of all versions.
 
-        :param columns: the columns of the table, which determine the fitting versions if there is a
-            quarantine table
+        :param columns: the columns of the table; if there is a quarantine table, schema versions that do not
+            fit these columns are left out
         """
         if options.value_format == "bytes":
             return NOTHING
@@ -382,9 +380,9 @@ class TopicTable:
         return True
 
     def _remember_since(self, reader: StreamReader, end: dict[str, object]) -> int:
-        """Returns the publish time from which deletions are remembered after a batch, in microseconds since
-        1970. Once the table contains all messages that existed at the start of the round, any further
-        message was stored later, so it was published at most ``late_hours`` earlier.
+        """Returns the publish time, in microseconds since 1970, from which deletions must be remembered after
+        a batch. Once the table contains all messages that existed at the start of the round, any further
+        message was stored after this start, so it was published at most ``late_hours`` before it.
         """
         if len(Offset.from_json(end).topics) == 1:
             # No other partition has messages of the same key.
@@ -405,7 +403,7 @@ class TopicTable:
         changes: Sequence[WrittenFile],
         remember_since: int,
     ) -> tuple[TableMarker, list[WrittenFile]]:
-        """Merges and commits a batch; returns the new marker and the new files."""
+        """Merges a batch into the table and commits it; returns the new marker and the new files."""
         try:
             merged = merge(spark, self.table, marker, changes, remember_since)
             files, exchange = merged.files, merged.exchange
@@ -430,14 +428,14 @@ class TopicTable:
 
 
 def _cut(parts: Sequence[TaskPart], tasks: int) -> list[TaskPart]:
-    """Splits the parts so that all tasks get some."""
+    """Splits the parts into enough pieces for ``tasks`` tasks, but not into pieces below the minimum size."""
     entries = sum(each.entries for part in parts for each in part.ranges)
     most = max(_FEWEST_ENTRIES, -(-entries // tasks))
     return [piece for part in parts for piece in parts_of(part.topic, part.ranges, most)]
 
 
 def _compact(offset: Offset) -> str:
-    """Returns the JSON of positions, without data that only the batch needs which they end."""
+    """Returns the JSON of the positions at the end of a batch, without data that only this batch needs."""
     topics = {name: replace(each, splits=(), begin=None) for name, each in offset.topics.items()}
     return json.dumps(replace(offset, topics=topics).to_json(), separators=(",", ":"), sort_keys=True)
 
@@ -451,7 +449,7 @@ def tasks_of(spark: SparkSession) -> int:
 
 
 def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
-    """Writes the current figures to the report."""
+    """Writes the current statistics to the report."""
     added = list(tables.values())
     work.report.figures.update(
         {

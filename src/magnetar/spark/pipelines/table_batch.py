@@ -24,7 +24,7 @@ __all__ = ["BatchPlan", "shares_of", "write_batch"]
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The input and output of a batch's tasks; a copy is sent to each task."""
+    """What the tasks of a batch read and write; a copy is sent to each task."""
 
     options: QueryOptions
     columns: StructType
@@ -32,21 +32,21 @@ class BatchPlan:
     definition: Definition
     """The schema of the messages."""
     shares: tuple[tuple[TaskPart, ...], ...]
-    """The parts of the topic for each task."""
+    """For each task: the parts of the topic that it reads."""
     schema: pa.Schema
     """The columns of files."""
     folder: TableFolder
     query: str
     partitions: tuple[PartitionColumn, ...] = ()
     are_changes: bool = False
-    """Whether messages are changes of the row with their key; files then have the column ``IS_EMPTY``."""
+    """Whether each message changes the row with its key; if so, files have the column ``IS_EMPTY``."""
     quarantine: QuarantineTarget | None = None
     """The table for malformed messages; None: the options of the source apply."""
 
     def rows_of(
         self, share: int, malformed: Callable[[Malformed], object] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the messages of the parts of a task.
+        """Yields the messages of a task's parts.
 
         :param malformed: see :func:`magnetar.spark.reading.batch.read_part`
         """
@@ -57,7 +57,7 @@ class BatchPlan:
             yield from read_part(self.options, columns, self.definition, wanted, part, malformed)
 
     def write(self, share: int) -> list[WrittenFile]:
-        """Writes the files of a task, in each table."""
+        """Writes the files of a task, for the main table and for the quarantine table."""
         if self.quarantine is None:
             return self._rows_written(share, None)
         aside = QuarantineFile(self.quarantine)
@@ -74,7 +74,7 @@ class BatchPlan:
 
 
 def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ...], ...]:
-    """Distributes parts to at most ``tasks`` tasks, with about the same number of entries for each."""
+    """Distributes parts over at most ``tasks`` tasks, so that each gets about the same number of entries."""
     sizes = [0] * max(1, min(tasks, len(parts)))
     shares: list[list[TaskPart]] = [[] for _ in sizes]
     for part in sorted(parts, key=_entries, reverse=True):
@@ -96,7 +96,8 @@ def _entries(part: TaskPart) -> int:
 def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
     """Writes the files of a batch; returns their descriptions.
 
-    A repeated task writes another file, and its first file belongs to no table.
+    If Spark repeats a task, the task writes another file; the file of the first attempt then belongs to no
+    table.
 
     :raises PySparkException: a task failed
     """

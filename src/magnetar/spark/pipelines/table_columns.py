@@ -1,4 +1,6 @@
-"""Columns of tables: changes with the schema of a topic, and conversion of rows with older schemas."""
+"""The columns of tables: how they change with the schema of a topic, and how rows with older schemas are
+converted.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ Promotions = Collection[tuple[pa.DataType, pa.DataType]]
 
 
 class ColumnError(Exception):
-    """A column cannot follow the schema; the text contains the field and both types."""
+    """A column cannot be changed to the schema's type; the text contains the field and both types."""
 
 
 def columns_in(definition: Definition) -> pa.Schema:
     """Returns the columns of a table for a schema: the columns of ``format("pulsar")``, but with time types
     for times of day.
 
-    :raises SparkSourceError: the schema is not supported; the text has the reason
+    :raises SparkSourceError: the schema is not supported; the error text has the reason
     """
     columns = to_arrow_schema(columns_of(definition), timezone="UTC")
     for name, part in ((VALUE, definition), (VALUE, definition.value), (KEY, definition.key)):
@@ -38,7 +40,8 @@ def columns_in(definition: Definition) -> pa.Schema:
 def merged_columns(has: pa.Schema, wanted: pa.Schema, promotions: Promotions) -> pa.Schema:
     """Returns the columns of a table after a change of the schema.
 
-    Fields are added, also within records; no field is removed, and types change only by promotion.
+    Fields are added, also within records; no field is removed, and types change only as ``promotions``
+    permits.
 
     :param has: the present columns of the table
     :param wanted: the columns of the schema
@@ -76,7 +79,9 @@ def _merged_type(has: pa.DataType, wanted: pa.DataType, at: str, promotions: Pro
 
 
 def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promotions) -> bool:
-    """Whether only the number of digits has grown, and the format permits this."""
+    """Whether a decimal type differs only in a larger number of digits, and the table format permits this
+    change.
+    """
     return bool(
         promotions
         and pa.types.is_decimal(has)
@@ -89,7 +94,7 @@ def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promoti
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.RecordBatch:
     """Returns the rows with exactly the columns of ``schema``; missing columns are null.
 
-    :param left_out: columns that ``schema`` lacks on purpose
+    :param left_out: columns of the rows that are dropped, because ``schema`` lacks them on purpose
     :raises ColumnError: the rows have a column that ``schema`` lacks
     :raises pa.ArrowInvalid: a value does not fit its column
     """

@@ -1,8 +1,8 @@
-"""Commits a batch to a table exactly once, after any failures and with any number of drivers. The libraries
-do not refuse a batch that a table already contains. Therefore the marker is compared in the state on which
-the commit is based, and the commit fails if the table has changed since. After a commit without an answer,
-the id in the marker shows whether it took effect. This module deletes no files, because files of a commit
-with an unknown outcome can belong to the table.
+"""Commits a batch to a table exactly once, after any failures and with any number of drivers. The table
+libraries do not refuse a batch that a table already contains. Therefore each commit compares the marker in
+the table state on which it is based, and fails if the table has changed since. If a commit gets no answer,
+the id in the marker shows whether the commit took effect. This module deletes no files, because files of a
+commit with an unknown outcome can belong to the table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MARKER = "magnetar.marker"
-"""The property name under which commits and tables store the marker."""
+"""The name of the property in which commits and tables store the marker."""
 _IDENTITY = {
     "query": "magnetar.query",
     "topic": "magnetar.topic",
@@ -61,8 +61,8 @@ class CommitRefused(Exception):
 
 
 class BatchTaken(Exception):
-    """The table does not have the marker on which the batch is based, because another driver has
-    committed.
+    """The table no longer has the marker on which the batch is based, because another driver has committed a
+    batch.
     """
 
 
@@ -74,7 +74,7 @@ class TableIdentity:
     """A random id; tables of the same topic have different ids."""
     topic: str
     subscription: str
-    """The subscription that retains the messages which are not in the table yet."""
+    """The subscription that retains the messages that are not in the table yet."""
     mode: str
     partition_by: str = "none"
     """The elements of ``partition_by``, separated by commas."""
@@ -104,11 +104,11 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class TableMarker:
-    """The marker of the last batch of a table."""
+    """A table's record of its last batch."""
 
     query: str
     batch: int
-    """Number of batches so far; 0: no batch."""
+    """Number of the last batch, from 1; 0: no batch."""
     positions: str
     """The positions after the batch, as JSON of :class:`magnetar.spark.positions.Offset`; empty: no
     positions.
@@ -146,7 +146,8 @@ class TableMarker:
 
 
 def rolled_back(where: str, marker: TableMarker, found: TableMarker | None) -> TableError:
-    """Returns the error for a table that no longer contains the rows that its marker claims.
+    """Returns the error for a table that was rolled back: it no longer contains the batch that its marker
+    names.
 
     :param found: the last batch that the table still contains; None: unknown
     """
@@ -169,7 +170,7 @@ class LiveFile:
 
 @dataclass(frozen=True)
 class FileExchange:
-    """The files that a commit replaces: all files of some partitions."""
+    """What a commit replaces: all files of some partitions."""
 
     partitions: frozenset[tuple[PartitionValue, ...]]
     old: tuple[LiveFile, ...]
@@ -177,13 +178,13 @@ class FileExchange:
     """:attr:`TableMarker.deletions` after the commit."""
 
     def fits(self, state: TableState) -> bool:
-        """Whether these partitions still consist of exactly these files."""
+        """Whether in this state, the partitions consist of exactly the files to replace."""
         present = {each.path for each in state.files if each.partition in self.partitions}
         return present == {each.path for each in self.old}
 
 
 class TableState(ABC):
-    """The state of a table at the time of loading."""
+    """The state of a table at the time when it was loaded."""
 
     @property
     @abstractmethod
@@ -232,6 +233,8 @@ class TableState(ABC):
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
         """Replaces files by other files with the same rows, unless the table has changed since it was loaded.
 
+        :param old: the files to remove
+        :param new: the files to add
         :raises CommitRefused: the table has changed; nothing was replaced
         :raises Exception: the outcome is unknown
         """
@@ -272,19 +275,20 @@ class OpenTable(ABC):
         """Returns the columns of a table with the columns ``has`` after a change of the schema to
         ``columns``.
 
-        :raises ColumnError: the format cannot express the change; the text names the field
+        :raises ColumnError: the format cannot express the change; the error text names the field
         """
 
     @abstractmethod
     def widen(self, columns: pa.Schema) -> None:
         """Adds the columns that the table lacks.
 
-        :raises TableError: the format cannot express a change; the text names the field
+        :raises TableError: the format cannot express a change; the error text names the field
         """
 
     @abstractmethod
     def merge_metadata(self) -> int:
-        """Merges small metadata files that each reader needs, unless another writer comes first.
+        """Merges the small metadata files that every reader must read; does nothing if another writer commits
+        first.
 
         :returns: the number of replaced files
         """
@@ -306,11 +310,11 @@ class OpenTable(ABC):
 
     @abstractmethod
     def reading(self) -> dict[str, str]:
-        """Returns the code that reads the table, by program."""
+        """Returns example code that reads the table, by program."""
 
 
 def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:
-    """Returns the error for a table whose columns cannot follow the schema of its topic.
+    """Returns the error for a table whose columns cannot be changed to the schema of its topic.
 
     :param form: the name of the format
     """
@@ -321,7 +325,7 @@ def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:
 
 
 def is_same_batch(found: TableMarker, before: TableMarker) -> bool:
-    """Whether the table is still in the state for which a batch was written."""
+    """Whether the table still has the marker on which a batch is based."""
     return found == before
 
 
@@ -334,7 +338,7 @@ def commit_once(
     batch: int | None = None,
     exchange: FileExchange | None = None,
 ) -> TableMarker:
-    """Adds the files of the batch after ``before``; returns the new marker.
+    """Commits the files of the batch that follows the marker ``before``; returns the new marker.
 
     :param positions: see :attr:`TableMarker.positions`
     :param batch: the number of the batch, higher than that of ``before``; None: the next one

@@ -50,7 +50,9 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 _COMMITS_A_CHECKPOINT = 10
 """Number of commits after which upkeep writes a checkpoint."""
 _SHORT = 32
-"""Maximum length of texts in statistics: a cut text is a valid lower bound, but no upper bound."""
+"""Maximum length of strings in column statistics; a truncated string is used as a lower bound, but it cannot
+be an upper bound.
+"""
 
 
 class DeltaFormat(OpenTable):
@@ -108,9 +110,9 @@ class DeltaFormat(OpenTable):
             table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
 
     def _check_names(self, columns: pa.Schema) -> None:
-        """Checks the names of columns.
+        """Checks that no two columns have the same name.
 
-        :raises TableError: two columns have the same name; Delta ignores case
+        :raises TableError: two columns have the same name; as in Delta, case is ignored
         """
         try:
             _check_names(columns)
@@ -176,7 +178,7 @@ class DeltaFormat(OpenTable):
 
 
 class _LogFiles(NamedTuple):
-    """The files of a log, by version; without checkpoints in several parts."""
+    """The files of a table's log, by version; checkpoints in several parts are left out."""
 
     commits: dict[int, fs.FileInfo]
     checkpoints: dict[int, fs.FileInfo]
@@ -197,7 +199,7 @@ def _log_files(system: fs.FileSystem, log: str) -> _LogFiles:
 
 
 def _version_of_marker(table: DeltaTable, folder: TableFolder) -> int:
-    """Returns the version with the last marker, or the current version of a table without markers.
+    """Returns the version that contains the last marker; for a table without markers, the current version.
 
     :raises TableError: the table was rolled back to an earlier version, or was not created by this pipeline
     """
@@ -341,7 +343,7 @@ class DeltaState(TableState):
 
 
 def _commits(table: DeltaTable) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yields the commits with their versions, newest first; usually only the first is needed."""
+    """Yields the commits with their versions, newest first; usually the caller needs only the first."""
     seen = 0
     for limit in (1, 20, None):
         found = table.history(limit)
@@ -368,9 +370,9 @@ def _columns_of(schema: DeltaSchema) -> pa.Schema:
 
 
 def _check_names(columns: pa.Schema) -> None:
-    """Checks the names of columns.
+    """Checks that no two columns have the same name.
 
-    :raises ColumnError: two columns have the same name; Delta ignores case
+    :raises ColumnError: two columns have the same name; as in Delta, case is ignored
     """
     names: dict[str, str] = {}
     for name in columns.names:
@@ -380,7 +382,7 @@ def _check_names(columns: pa.Schema) -> None:
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, object]:
-    """Returns the statistics of a Parquet file in Delta's form."""
+    """Returns the column statistics of a Parquet file in the form of Delta's log."""
     low: dict[str, object] = {}
     high: dict[str, object] = {}
     nulls: dict[str, int] = {}

@@ -40,19 +40,19 @@ __all__ = [
 _DESCRIPTIONS = "path string, size long, footer binary, partition string, changed long, deletions string"
 """The Spark columns of the rows that describe files."""
 _GROUP_BYTES = 48 << 20
-"""Size of a row group in memory, in bytes, which determines the memory of a task."""
+"""Size of a row group in memory, in bytes; it determines how much memory a task needs."""
 _MOST_OPEN = 8
 """Maximum number of open files in a task; each takes about 10 MB in an object store."""
 _FOLDER = "data"
 DELETIONS = "_deletions"
-"""The folder of files that no state of the table refers to. Programs that remove orphans skip folders whose
-names begin like this.
+"""The folder of files with remembered deletions, to which no table state refers. Programs that delete
+orphaned files skip folders whose names begin with an underscore.
 """
 S3 = "s3://"
 
 
 class _Names(NamedTuple):
-    """The name of an option in each library."""
+    """The names of one option in the different libraries."""
 
     arrow: str
     delta: str
@@ -66,7 +66,7 @@ ACCESS_OPTIONS = {
     "secret_access_key": _Names("secret_key", "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
     "session_token": _Names("session_token", "AWS_SESSION_TOKEN", "s3.session-token"),
 }
-"""The options of an object store, as the pipeline's section names them."""
+"""The options of an object store, by their names in the pipeline's section."""
 _PUBLIC = ("endpoint", "region")
 """The options that are not secret."""
 CATALOG_OPTIONS = {
@@ -77,7 +77,7 @@ CATALOG_OPTIONS = {
     "scope": "scope",
     "oauth2_server_uri": "oauth2-server-uri",
 }
-"""The options of a REST catalog, as the pipeline's section names them, with the names in ``pyiceberg``."""
+"""The options of a REST catalog: maps their names in the pipeline's section to those in ``pyiceberg``."""
 _DESCRIPTION = pa.schema(
     [
         ("path", pa.string()),
@@ -115,7 +115,9 @@ class TableFolder:
 
     @property
     def local(self) -> Path | None:
-        """The folder, if its files must be synced to survive a loss of power; otherwise None."""
+        """The folder if it is in a file system, where files must be synced to survive a loss of power; None
+        for an object store.
+        """
         return None if self.root.startswith(S3) else Path(self.root)
 
     def delta_options(self) -> dict[str, str]:
@@ -135,8 +137,8 @@ class TableFolder:
         return replace(self, access={name: self.access[name] for name in _PUBLIC if name in self.access})
 
     def reading_once(self) -> dict[str, str]:
-        """Returns the code that a program must run once before it can read the table, by program; empty:
-        none.
+        """Returns the code that must run once before the table can be read, by program; empty: no code is
+        needed.
         """
         if self.local is not None:
             return {}
@@ -193,7 +195,7 @@ class WrittenFile:
 
 
 def prefix_of(query: str, place: str = _FOLDER) -> str:
-    """Returns the common prefix of the names of a query's files.
+    """Returns the prefix that the paths of all files of a query share.
 
     :param place: the folder of the files within the table's folder
     """
@@ -212,9 +214,9 @@ class TableFileWriter:
         left_out: Collection[str] = (),
         place: str = _FOLDER,
     ) -> None:
-        """:param schema: columns of the file, with the field ids that the format needs
+        """:param schema: columns of the file, with the field ids that the table format needs
 
-        :param left_out: columns that files omit because the partition determines them
+        :param left_out: columns that the file omits, because the partition determines their values
         :param place: the folder of the file within the table's folder
         """
         self._partition = partition
@@ -230,7 +232,7 @@ class TableFileWriter:
         self._footers: list[pq.FileMetaData] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows with all or some columns of the schema."""
+        """Adds rows; columns of the schema that they lack become null."""
         batch = conformed(batch, self._schema, self._left_out)
         self._held.append(batch)
         self.held_bytes += batch.nbytes
@@ -351,13 +353,13 @@ def _described(files: list[WrittenFile]) -> pa.RecordBatch:
 
 
 class _Spool:
-    """Rows that wait for the file of their partition."""
+    """Rows in a temporary file that wait until the file of their partition is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         """:param file: an empty temporary file"""
         self._file = file
         self._pieces: dict[tuple[PartitionValue, ...], list[tuple[int, int]]] = {}
-        """Offset and size of the pieces of each partition."""
+        """By partition: offset and size of its pieces in the temporary file."""
 
     def put(self, partition: tuple[PartitionValue, ...], batches: Sequence[pa.RecordBatch]) -> None:
         sink = pa.BufferOutputStream()
@@ -411,7 +413,9 @@ def write_files(
 
 
 def _release(writers: Mapping[tuple[PartitionValue, ...], TableFileWriter], spool: _Spool) -> None:
-    """Writes half of the rows in memory, largest partitions first."""
+    """Frees half of the memory that rows take: writes rows of the largest partitions to their files or to the
+    spool.
+    """
     left = _GROUP_BYTES // 2
     is_open = sum(each.is_open for each in writers.values())
     total = sum(each.held_bytes for each in writers.values())

@@ -2,7 +2,7 @@
 
 The marker is a table property, set by the commit that adds the files; summaries of snapshots also contain it,
 until the snapshots expire. Commits are sent to the catalog directly, because a ``pyiceberg`` transaction
-appends again after a lost race, and deletes files of failed commits.
+would repeat a commit after another writer came first, and would delete the files of failed commits.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 def catalog_in(file: str, options: Mapping[str, str] | None = None) -> Catalog:
-    """Returns the catalog in an SQLite file, which is created if it does not exist.
+    """Returns the catalog in an SQLite file; creates the file if it does not exist.
 
-    :param options: access to the tables' files
+    :param options: options for access to the tables' files
     """
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     return SqlCatalog("magnetar", uri=f"sqlite:///{file}", **(options or {}))
@@ -80,7 +80,7 @@ def catalog_in(file: str, options: Mapping[str, str] | None = None) -> Catalog:
 def rest_catalog(address: str, options: Mapping[str, str], access: Mapping[str, str]) -> Catalog:
     """Returns a REST catalog.
 
-    :param options: access to the tables' files
+    :param options: options for access to the tables' files
     :param access: options of the catalog, by the names in :data:`CATALOG_OPTIONS`
     :raises TableError: the catalog does not answer, or refuses
     """
@@ -225,7 +225,7 @@ def _named_metadata(table: Table) -> set[str]:
 
 
 def _is_of(table: Table, version: bytes) -> bool:
-    """Whether the text of a metadata file is an earlier version of this table."""
+    """Whether a metadata file, with the contents ``version``, describes an earlier version of this table."""
     try:
         return bool(json.loads(version)["table-uuid"] == str(table.metadata.table_uuid))
     except (KeyError, TypeError, ValueError):
@@ -233,7 +233,9 @@ def _is_of(table: Table, version: bytes) -> bool:
 
 
 def _mark_of(query: str) -> str:
-    """Returns the first half of the ids of this query's commits, as hexadecimal digits."""
+    """Returns the first half of a commit id, in hexadecimal digits; it is the same for all commits of a
+    query.
+    """
     return hashlib.sha256(query.encode()).hexdigest()[:16]
 
 
@@ -261,7 +263,9 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrow(columns: pa.Schema) -> pa.Schema:
-    """Returns the columns without field ids, and with standard text and list types."""
+    """Returns the columns without field ids, and with Arrow's standard string and list types instead of the
+    large ones.
+    """
     return pa.schema([pa.field(each.name, _narrowed(each.type)) for each in columns])
 
 
@@ -285,14 +289,16 @@ def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) ->
 
 
 class _FileMerge(_OverwriteFiles):
-    """Replaces files by other files with the same rows. Programs that follow a table skip such snapshots."""
+    """A commit that replaces files by other files with the same rows. Programs that follow a table's changes
+    skip such snapshots.
+    """
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         return _as_replacement(super()._summary(snapshot_properties))
 
 
 class _ManifestMerge(_MergeAppendFiles):
-    """Moves the entries of small manifests to larger manifests, without adding files."""
+    """A commit that moves the entries of small manifests to larger manifests, and adds no data files."""
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         self._merge_enabled = True
@@ -361,7 +367,9 @@ class IcebergState(TableState):
         return found
 
     def last_of(self, query: str) -> TableMarker | None:
-        """Returns the marker of the last batch among the retained snapshots."""
+        """Returns the marker of the last batch in the snapshots that are retained; None: they contain no
+        marker.
+        """
         for each in self._ancestors():
             text = each.summary.additional_properties.get(MARKER) if each.summary is not None else None
             marker = None if text is None else TableMarker.from_json(text, str(self._folder))

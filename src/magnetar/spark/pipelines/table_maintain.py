@@ -18,7 +18,7 @@ __all__ = ["CONFIG", "NEEDS_SPARK", "check", "dry_run", "run"]
 
 @dataclass(frozen=True)
 class TableMaintainConfig(TablesSection):
-    """The section of the pipeline; its keys are also keys of the section ``table``."""
+    """The section of the pipeline; the section ``table`` has all its keys, too."""
 
 
 CONFIG = TableMaintainConfig

@@ -17,10 +17,10 @@ _PATH = "/metrics"
 
 @contextmanager
 def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
-    """Answers ``GET /metrics`` within the ``with`` block; yields the port.
+    """Context manager: answers ``GET /metrics`` until its block ends; yields the port.
 
     :param port: the port, on all addresses; 0: there is no server, and the yielded port is 0
-    :param families: returns the metrics, each family as text
+    :param families: yields the metrics, each family in Prometheus' text format
     :raises PipelineError: the port is not free
     """
     if not port:
@@ -43,7 +43,7 @@ def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Suppresses log lines of requests, because standard error shows the progress."""
+            """Does nothing: requests are not logged, because standard error shows the progress."""
 
     try:
         server = ThreadingHTTPServer(("", port), Answer)

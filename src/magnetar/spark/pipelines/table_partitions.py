@@ -1,7 +1,7 @@
 """Partitions of tables by time, by hash bucket, or by the values of a column, for both formats.
 
 The value of a partition is a number (years, months, days or hours since 1970; the number of a bucket), or the
-value of the column itself. Buckets are computed by Iceberg's hash, also for Delta.
+value of the column itself. Bucket numbers are computed with Iceberg's hash function, for Delta as well.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ class PartitionColumn:
 
     column: str
     transform: str
-    """``year``, ``month``, ``day``, ``hour``, ``bucket``, or ``identity``."""
+    """How the partition value is computed from the column: ``year``, ``month``, ``day``, ``hour``, ``bucket``
+    or ``identity``.
+    """
     buckets: int = 0
 
     @staticmethod
     def parse(text: str) -> PartitionColumn:
         """Parses an element of ``partition_by``.
 
-        :raises ValueError: the text has no such form
+        :raises ValueError: the text is not an element of ``partition_by``
         """
         found = _FORM.fullmatch(text.strip())
         if found is None:
@@ -62,7 +64,7 @@ class PartitionColumn:
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def check(self, columns: pa.Schema) -> None:
-        """Checks that a table has the column, with a suitable type.
+        """Checks that the columns contain this one, with a type that fits the transform.
 
         :raises ValueError: there is no such column, or it has another type
         """
@@ -81,7 +83,7 @@ class PartitionColumn:
             raise ValueError(f"partition_by: {self} does not fit the type {kind} of the column")
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """Returns the value of each row."""
+        """Returns the partition value of each row."""
         column = batch.column(batch.schema.get_field_index(self.column))
         if self.transform == "identity":
             return column
@@ -120,7 +122,7 @@ class PartitionColumn:
         )
 
     def delta_text(self, value: PartitionValue) -> str | None:
-        """Returns the partition value as Delta writes it."""
+        """Returns the partition value as a string, as Delta's log contains it; None for null."""
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -136,7 +138,7 @@ class PartitionColumn:
         return str(value)
 
     def of_delta(self, value: object) -> PartitionValue:
-        """Returns the partition value from the value of the Delta column."""
+        """Converts a value of the Delta partition column back to the partition value."""
         if isinstance(value, datetime):
             return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(hours=1)
         if isinstance(value, date):

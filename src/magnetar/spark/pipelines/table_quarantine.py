@@ -27,7 +27,7 @@ from magnetar.spark.positions import Offset
 __all__ = ["QUARANTINE", "PlannedBatch", "QuarantineFile", "QuarantineTable", "QuarantineTarget"]
 
 QUARANTINE = "quarantine"
-"""The mode of a quarantine table."""
+"""The ``mode`` in the identity of a quarantine table."""
 _COLUMNS = pa.schema(
     [
         ("reason", pa.string()),
@@ -55,7 +55,7 @@ class QuarantineTarget:
 
 
 class QuarantineFile:
-    """Collects the malformed messages of a task."""
+    """Writes the malformed messages of a task to a file of the quarantine table."""
 
     def __init__(self, target: QuarantineTarget) -> None:
         self._writer = TableFileWriter(target.folder, target.schema, target.query)
@@ -101,7 +101,7 @@ class PlannedBatch:
     """The plan of a batch, which determines its malformed messages."""
 
     after: str
-    """The commit of the main table that precedes the batch; empty: the batch is the first one."""
+    """The commit id in the main table's marker before the batch; empty: it is the first batch."""
     end: Mapping[str, object]
     """The JSON of the :class:`magnetar.spark.positions.Offset` after the batch, with all data of the plan."""
     definition: Definition
@@ -115,7 +115,7 @@ class PlannedBatch:
         """The inverse of :meth:`to_json`.
 
         :param where: the table, for the text of an error
-        :raises TableError: the text has another form
+        :raises TableError: the text is not a plan
         """
         try:
             found = json.loads(text)
@@ -138,14 +138,14 @@ class QuarantineTable:
     def __init__(self, table: OpenTable) -> None:
         self.table = table
         self.rows = 0
-        """Messages that this run has put aside."""
+        """Number of messages that this run has added to the quarantine table."""
         self._before = TableMarker("", 0, "", "")
 
     def prepare(self, main: TableIdentity) -> None:
         """Creates the table if it does not exist.
 
         :param main: the identity of the topic's table
-        :raises TableError: the table belongs to another topic's table
+        :raises TableError: the existing quarantine table belongs to another topic's table
         """
         state = self.table.find()
         if state is None:
@@ -165,7 +165,8 @@ class QuarantineTable:
         """Returns the batch that is committed in this table but not in the topic's table, or None.
 
         :param marker: the marker of the topic's table
-        :raises TableError: the tables do not fit together, or another driver has continued meanwhile
+        :raises TableError: the two tables do not belong together, or another driver has committed a batch
+            meanwhile
         """
         self._before = found = self.table.load().marker
         if not found.batch:
@@ -186,8 +187,10 @@ class QuarantineTable:
         return QuarantineTarget(self.table.folder, state.identity.query, state.schema)
 
     def add(self, planned: PlannedBatch, marker: TableMarker, files: Sequence[WrittenFile]) -> None:
-        """Commits the malformed messages of the batch after ``marker``, after a call of :meth:`planned`.
+        """Commits the malformed messages of a planned batch to the quarantine table; :meth:`planned` must
+        have been called before.
 
+        :param marker: the marker of the topic's table before the batch
         :raises BatchTaken: another driver has committed a batch; read the markers again
         :raises TableError: see :func:`magnetar.spark.pipelines.table_commits.commit_once`
         """
@@ -205,7 +208,7 @@ class QuarantineTable:
 
 
 def _is_behind(end: Offset, marker: TableMarker) -> bool:
-    """Whether the table contains all messages before ``end``."""
+    """Whether a table with this marker contains all messages before ``end``."""
     if not marker.positions:
         return False
     has = Offset.from_json(marker.positions).topics

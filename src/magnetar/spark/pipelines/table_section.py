@@ -127,7 +127,7 @@ class TablesSection:
 
     @property
     def may_have_tables(self) -> bool:
-        """Whether looking for tables creates no catalog file."""
+        """Whether tables can exist; if not, looking for them would only create an empty catalog file."""
         return self.format == "delta" or self.has_rest_catalog or Path(self.catalog_place).exists()
 
     def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
@@ -217,7 +217,7 @@ def _seconds(name: str, text: str) -> float:
 
 
 def is_address(catalog: str | None) -> bool:
-    """Whether a catalog is a REST catalog."""
+    """Whether the value of ``catalog`` is the URL of a REST catalog, and not a file."""
     return (catalog or "").startswith(("http://", "https://"))
 
 
@@ -245,9 +245,9 @@ def is_namespace(name: str) -> bool:
 
 
 def _check_name(name: str) -> None:
-    """Checks a name.
+    """Checks the name of a topic or a namespace.
 
-    :raises ValueError: the text is not the name of a topic or a namespace
+    :raises ValueError: the text is not such a name
     """
     if is_namespace(name):
         return
@@ -263,7 +263,7 @@ def _check_name(name: str) -> None:
 
 
 def place_of(topic: str) -> tuple[str, ...]:
-    """Returns tenant, namespace and topic as names for folders and tables."""
+    """Returns the tenant, the namespace and the topic, as names of folders and tables."""
     name = TopicName.parse(topic)
     return tuple(_plain(each) for each in (name.tenant, name.namespace, name.local))
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableUpkeep:
-    """The changes that :func:`maintain` has made."""
+    """What :func:`maintain` has changed."""
 
     merged: int = 0
     """Number of small files that were replaced by larger ones."""
@@ -60,7 +60,8 @@ def maintain(
 
     :param target_bytes: size in bytes up to which files of a partition are merged; 0: no files are merged
     :param keep: age up to which earlier states of the table remain readable
-    :param orphan_age: age from which files and metadata files are deleted that no retained state contains
+    :param orphan_age: files and metadata files that no retained state contains are deleted if they are older
+        than this
     :raises TableError: the table cannot be used
     """
     merged = _merge(spark, table, target_bytes) if target_bytes else 0
@@ -97,7 +98,7 @@ def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFi
 
 
 def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
-    """Returns groups of small files of the same partition, each of about ``target_bytes``."""
+    """Groups small files of the same partition; the files of a group have about ``target_bytes`` together."""
     groups: list[list[LiveFile]] = []
     small = [each for each in files if each.size * 2 < target_bytes]
     for file in sorted(small, key=lambda each: (str(each.partition), each.path)):
@@ -113,7 +114,7 @@ def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFil
 def merged_files(
     group: Sequence[LiveFile], folder: TableFolder, schema: pa.Schema, query: str
 ) -> list[WrittenFile]:
-    """Writes the rows of files of one partition to one file."""
+    """Writes the rows of several files of one partition to one new file."""
     writer = TableFileWriter(folder, schema, query, group[0].partition)
     for batch in read_files(folder, [each.path for each in group]):
         writer.add(conformed(batch, schema))

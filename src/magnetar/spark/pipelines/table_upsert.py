@@ -49,12 +49,12 @@ REMEMBERS_ALL, REMEMBERS_NONE = -(1 << 63), (1 << 63) - 1
 
 
 class _Rank(NamedTuple):
-    """The order of a message among the messages with the same key."""
+    """Determines which of several messages with the same key is the latest: the one with the highest rank."""
 
     partition: int
     position: tuple[int, int, int]
     publish_time: int
-    """In microseconds since 1970."""
+    """The publish time, in microseconds since 1970."""
 
     def is_after(self, other: _Rank) -> bool:
         if self.partition == other.partition:
@@ -63,11 +63,11 @@ class _Rank(NamedTuple):
 
 
 _OF_ANOTHER_PROGRAM = _Rank(-2, (-1, -1, -1), -(1 << 63))
-"""The rank of a row that another program wrote: every message is later."""
+"""The rank of a row that another program wrote; every message has a higher rank."""
 
 
 class _Change(NamedTuple):
-    """The last message of a key in a batch."""
+    """The last message of a batch with a certain key."""
 
     rank: _Rank
     file: int
@@ -111,8 +111,8 @@ class BucketMerge:
     def run(self) -> list[WrittenFile]:
         """Writes the new file of the bucket.
 
-        :returns: an empty list if there is no change; a file without a path if no row remains or no row
-            changes
+        :returns: the written file; an empty list if nothing changes. A file without a path means that no row
+            remains, or that only the remembered deletions change
         """
         changes = self._changes()
         had: set[bytes] = set()
@@ -134,7 +134,7 @@ class BucketMerge:
         return [replace(file, partition=self.bucket, changed=len(changes), deletions=deletions)]
 
     def _remembered(self, changes: dict[bytes, _Change]) -> str:
-        """Removes the changes that are earlier than a remembered deletion of their key.
+        """Removes from ``changes`` messages that are earlier than a remembered deletion of the same key.
 
         :returns: the file with the deletions to remember from now on; empty: no deletions
         """
@@ -157,7 +157,9 @@ class BucketMerge:
         return "" if file is None else file.path
 
     def _changes(self) -> dict[bytes, _Change]:
-        """Returns the last message of each key: the last one of each partition, and of these the latest."""
+        """Returns the last message of each key: in each partition of the topic the last one, and of these the
+        one that was published last.
+        """
         by_partition: dict[tuple[bytes, int], _Change] = {}
         for number, path in enumerate(self.changes):
             before = 0
@@ -176,7 +178,7 @@ class BucketMerge:
         return found
 
     def _keep(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
-        """Writes the unchanged rows of the table."""
+        """Writes those rows of the bucket that the batch does not change."""
         for batch in read_files(self.folder, self.present):
             place = batch.schema.get_field_index(_KEY)
             # Files of other programs may have another type of bytes.
@@ -228,7 +230,7 @@ def merge(
     changes: Sequence[WrittenFile],
     remember_since: int,
 ) -> Merged:
-    """Writes the new files of the buckets that a batch touches.
+    """Writes new files for all buckets that a batch changes.
 
     :param before: the marker of the table before the batch
     :param changes: the messages of the batch, with the column ``IS_EMPTY``
@@ -266,8 +268,8 @@ def merge(
 
 
 def remove_changes(folder: TableFolder, changes: Sequence[WrittenFile]) -> None:
-    """Deletes the files with the messages of a batch, which no commit contains. Upkeep removes files that
-    remain.
+    """Deletes the files with the messages of a batch, which no commit contains. If deleting fails, upkeep
+    removes the files later.
     """
     system, base = folder.file_system()
     for each in changes:

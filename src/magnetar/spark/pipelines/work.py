@@ -33,7 +33,7 @@ T = TypeVar("T")
 _LOOK_SECONDS = 0.2
 _TRACE = "Traceback (most recent call last):"
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
-"""The line of a Python stack trace that contains the error and its text."""
+"""Matches the line of a Python stack trace that contains the exception's class and text."""
 _CHECK_OPTIONS: Mapping[str, int] = {"operation_timeout_seconds": 10}
 _TOTALS = ("numInputRows", "processedRowsPerSecond")
 
@@ -59,10 +59,10 @@ class Work:
         return self.start_spark()
 
     def check_cluster(self, topic: str, *, create: bool = False) -> None:
-        """Checks that both listeners of the cluster answer, and that a topic exists.
+        """Checks that the cluster answers at both URLs, and that a topic exists.
 
-        :param create: whether the topic can be missing, because the pipeline creates it
-        :raises PipelineError: a check failed; the text gives the problem and the remedy
+        :param create: whether the topic may be missing, because the pipeline creates it
+        :raises PipelineError: a check failed; the error text gives the problem and the remedy
         """
         options = QueryOptions.parse(self.cluster.options())
         self._check_admin(lambda admin: admin.partitions(topic))
@@ -81,7 +81,7 @@ class Work:
             ) from error
 
     def check_namespace(self, namespace: str) -> None:
-        """Like :meth:`check_cluster`, for a namespace."""
+        """Like :meth:`check_cluster`, but checks that a namespace exists."""
         self._check_admin(lambda admin: admin.tenants())
         try:
             self.admin.topics(namespace)
@@ -129,21 +129,21 @@ class Pipeline(Protocol):
     CONFIG: type[Any]
     """The type of the pipeline's section, a frozen dataclass."""
     NEEDS_SPARK: bool
-    """Whether a run uses Spark; a dry run starts Spark only if needed."""
+    """Whether a run uses Spark. Regardless of this, a dry run starts Spark only if it needs Spark."""
 
     def check(self, work: Work) -> None:
         """Checks the cluster, before Spark starts.
 
-        :raises PipelineError: the pipeline cannot run; the text gives the remedy
+        :raises PipelineError: the pipeline cannot run; the error text gives the remedy
         """
         ...
 
     def dry_run(self, work: Work) -> Sequence[str]:
-        """Checks everything without changes; returns lines that describe what a run would do."""
+        """Checks everything, but changes nothing; returns lines that describe what a run would do."""
         ...
 
     def run(self, work: Work) -> None:
-        """Runs the pipeline; a run after a crash continues.
+        """Runs the pipeline; after a crash, continues where the last run ended.
 
         :raises PipelineError: the pipeline cannot continue
         """
@@ -166,7 +166,7 @@ def chosen(frame: DataFrame, where: str) -> DataFrame:
 def error_line(error: Exception) -> str:
     """Returns the text of an error as one line, without query plans and stack traces.
 
-    If Python code in Spark has failed, returns the text of the Python error.
+    If Python code in Spark's workers has failed, returns the text of the Python exception.
     """
     text = str(error).partition("JVM stacktrace")[0]
     _, trace, last = text.rpartition(_TRACE)

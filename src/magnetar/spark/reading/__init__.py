@@ -1,1 +1,1 @@
-"""Reads the messages of topics as rows."""
+"""Reads the messages of topics as rows of DataFrames."""

@@ -1,4 +1,6 @@
-"""``spark.read``: plans and reads the messages that topics contain at planning, with pushed-down filters."""
+"""``spark.read``: reads the messages that topics contain when the query is planned, with pushed-down
+filters.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ __all__ = [
     "read_part",
 ]
 _MAX_KEYS = 32
-"""Maximum number of keys that the source compares; above it, Spark compares keys."""
+"""Maximum number of keys in a filter that the source applies; longer lists are left to Spark."""
 _MAX_MS = (1 << 63) - 1
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a query; a copy is sent to each task."""
+    """The reader of a batch query; a copy is sent to each task."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is given"""
@@ -98,13 +100,13 @@ class BatchReader(DataSourceReader):
 
 @dataclass
 class Pushed:
-    """The pushed-down conditions, which the source applies while it reads."""
+    """The pushed-down filters, which the source applies while it reads."""
 
     times_from: int = 0
     times_to: int = _MAX_MS
     keys: tuple[bytes, ...] | None = None
     topics: frozenset[str] | None = None
-    """The selected topics; None: all topics."""
+    """Only these topics are read; None: all topics."""
     taken: list[Filter] = field(default_factory=list)
 
     @property
@@ -187,9 +189,9 @@ def read_part(
     part: TaskPart,
     malformed: Callable[[Malformed], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the messages of a part.
+    """Yields the messages of a part of a topic.
 
-    :param definition: the schema of the topic's messages; bytes: contents are not decoded
+    :param definition: the schema of the topic's messages; with the schema of bytes, payloads are not decoded
     :param malformed: called with each message that cannot be decoded; None: handle such messages according to
         the options
     :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
@@ -213,7 +215,8 @@ def read_part(
 
 
 def definition_for(options: QueryOptions, schema: StructType) -> Definition:
-    """Returns the schema for the columns; the schema of bytes if the columns need no other.
+    """Returns the schema with which messages must be decoded for the columns; the schema of bytes if they
+    need no decoding.
 
     :raises SparkSourceError: the topics have different schemas
     :raises InvalidOption: the schema lacks a column

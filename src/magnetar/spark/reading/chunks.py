@@ -22,7 +22,9 @@ from magnetar.spark.reading.entries import entries_of
 __all__ = ["TopicChunks"]
 
 MAX_MESSAGES = 1000
-"""Maximum number of incomplete messages in a task; chunks of older ones are read again when needed."""
+"""Maximum number of incomplete messages that a task keeps; the chunks of older ones are read again when they
+are needed.
+"""
 FIRST_WINDOW = 16
 LARGEST_WINDOW = 1024
 """Maximum number of entries that are read backwards in one step."""
@@ -63,14 +65,16 @@ class TopicChunks:
         return _too_large(chunk) or self._read_back(rows, part, chunk)
 
     def _known(self, chunk: Chunk) -> ChunkedMessage | None:
-        """Returns the message of a chunk if its earlier chunks have possibly been seen, else None."""
+        """Returns the incomplete message to which a chunk belongs, if its earlier chunks can have been seen;
+        otherwise None.
+        """
         uuid = chunk.metadata.uuid
         if chunk.metadata.chunk_id == 0 and uuid not in self._open:
             self._open[uuid] = ChunkedMessage()
         return self._open.get(uuid)
 
     def _bound(self) -> None:
-        """Drops the oldest incomplete messages above the limit."""
+        """Drops the oldest incomplete messages if there are more than the maximum."""
         while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
             self._open.popitem(last=False)
 
@@ -89,7 +93,9 @@ class TopicChunks:
     # Reading back
 
     def _read_back(self, rows: RowBuilder, part: EntryPart, last: Chunk) -> str:
-        """Reads backwards from a last chunk to the first chunk."""
+        """Reads backwards from the last chunk of a message to its first chunk, and adds the message; returns
+        the problem, or an empty string.
+        """
         total = last.metadata.num_chunks_from_msg
         found: list[Chunk] = []
         seen = held = 0

@@ -1,7 +1,7 @@
 """Reads stored entries of a topic through a broker, with a non-durable subscription.
 
-Ranges contain only existing entries, so a missing entry is either a marker of the broker, which is not
-delivered, or its ledger no longer exists.
+Ranges only contain entries that existed when they were planned. If an entry of a range does not arrive, it is
+a marker, which brokers do not deliver, or its ledger was deleted.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _PATIENCE_MS = 2000
-"""Time without entries after which the reader checks whether entries remain, in milliseconds."""
+"""If no entry arrives for this time, in milliseconds, the reader checks whether any entry is left."""
 _QUEUE = 50
-"""Size of the receiver queue before the size of messages is known."""
+"""Size of the receiver queue, in messages, as long as the size of messages is unknown."""
 _QUEUE_BYTES = 4 << 20
 _QUEUE_MESSAGES = 100_000
 
@@ -45,7 +45,7 @@ def entries_of(
     """Yields the entries of consecutive ranges.
 
     :param ahead: number of messages requested ahead; 0: as many as fit into a few MiB
-    :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the text names them
+    :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the error text names them
     :raises SparkSourceError: no entry arrived within ``pollTimeoutMs``
     :raises PulsarException: the broker refused
     """
@@ -65,7 +65,8 @@ def entries_of(
 
 
 def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -> Iterator[RawEntry | None]:
-    """Yields entries as they arrive, and None whenever the reader has read all and waits for more.
+    """Yields entries as they arrive, and None whenever the reader has read all entries so far and waits for
+    more.
 
     :param fixed: whether the size of the receiver queue is fixed
     """
@@ -101,7 +102,7 @@ def _nothing_left(reader: Reader) -> bool:
 
 
 class _Ranges:
-    """Selects the wanted entries, and detects missing ones."""
+    """Selects the entries that belong to the ranges, and detects missing entries."""
 
     def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
         self._connection = connection
@@ -139,7 +140,12 @@ class _Ranges:
                 self._missing(each, expected, last)
 
     def _missing(self, where: Range, first: int, end: int) -> None:
-        """Handles missing entries: markers if their ledger exists, otherwise lost messages."""
+        """Handles entries that did not arrive: if their ledger exists, they are markers; otherwise messages
+        are lost.
+
+        :param first: id of the first missing entry
+        :param end: id after the last missing entry
+        """
         try:
             if layout_of(self._connection.admin, self._topic).has(where.ledger):
                 return

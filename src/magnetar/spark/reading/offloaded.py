@@ -1,8 +1,9 @@
-"""Reads offloaded ledgers of a topic directly from tiered storage, with credentials of the query.
+"""Reads offloaded ledgers of a topic directly from tiered storage, with the credentials in the query's
+options.
 
-The options ``offload.*`` configure the storage, and the broker lists the offloaded ledgers. All other
-ledgers, and ledgers that are missing in the storage, are read through the broker. The same holds for topics
-with aborted transactions that the broker does not list; Apache Pulsar never lists them.
+The options ``offload.*`` configure the storage, and the broker lists the offloaded ledgers. All other ledgers
+are read through the broker, as are ledgers that are missing in the storage, and topics with aborted
+transactions that the broker does not list (Apache Pulsar never lists them).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ EntriesOf = Callable[[Connection, str, Sequence[Range]], Generator[EntryPart]]
 """Yields the entries of consecutive ranges of a topic."""
 _CACHE_BYTES = 16 << 20
 _READ_BYTES = 4 << 20
-"""Size of the entries that one call returns, in bytes."""
+"""Total size of the entries that one call of the reader returns, in bytes."""
 
 
 def entries_of(
@@ -101,7 +102,9 @@ def _opened(driver: OffloadDriver, topic: str, uuid: str | None, wanted: Range) 
 def _direct(
     reader: OffloadedReader, wanted: Range, aborted: set[tuple[int, int]]
 ) -> Generator[EntryPart, None, Range | None]:
-    """Yields the entries of a range; returns the remaining range if the ledger was deleted meanwhile."""
+    """Yields the entries of a range; if the ledger is deleted meanwhile, returns the part of the range that
+    was not read.
+    """
     at, end = wanted.first, wanted.first + wanted.entries
     while at < end:
         try:

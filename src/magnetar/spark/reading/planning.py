@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass
 class TaskPart(InputPartition):
-    """The part of a topic that one task reads, as ranges in order."""
+    """The part of a topic that one task reads: ranges of messages, in order."""
 
     topic: str
     ranges: tuple[Range, ...]
@@ -34,8 +34,8 @@ class TaskPart(InputPartition):
 
 
 def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[TaskPart]:
-    """Splits ranges into parts of about equal size, at most ``max_entries`` entries; short ranges remain
-    together.
+    """Splits ranges into parts of about equal size, each with at most ``max_entries`` entries; several short
+    ranges can form one part.
     """
     parts: list[TaskPart] = []
     gathered: list[Range] = []
@@ -63,12 +63,14 @@ def _cut(ranges: Iterable[Range], max_entries: int) -> Iterable[Range]:
 
 
 def splits_of(ranges: Sequence[Range]) -> tuple[Place, ...]:
-    """Returns the ends of all ranges except the last; with start and end, they determine the ranges."""
+    """Returns the ends of all ranges except the last; together with the start and the end, they determine the
+    ranges.
+    """
     return tuple(Place(each.ledger, each.end) for each in ranges[:-1])
 
 
 def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
-    """Returns the ranges between an offset and the next one, which depend on no other data."""
+    """Returns the ranges from a start to an offset, computed only from these two."""
     ranges = []
     place = start
     for split in (*end.splits, end.next):
@@ -82,8 +84,8 @@ def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
 
 @dataclass
 class Budget:
-    """The remaining number of messages and bytes in a batch; None: no limit. Only entries contain the counts,
-    so the driver reads the entries of a limited batch once, without decoding them.
+    """How many messages and bytes a batch can still take; None: no limit. Only the entries themselves contain
+    their numbers of messages, so the driver reads the entries of a limited batch once, without decoding them.
     """
 
     rows: int | None
@@ -99,7 +101,7 @@ class Budget:
         return self.rows == 0 or (self.size is not None and self.size <= 0)
 
     def part(self, shares: int) -> Budget:
-        """Returns an equal part of the budget, 1 of ``shares``, with at least one message."""
+        """Returns the budget divided by ``shares``, but for at least one message."""
         rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
         return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
 
@@ -119,9 +121,9 @@ class Budget:
 def shared_out(
     connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
 ) -> dict[str, list[Range]]:
-    """Returns the parts of each topic's ranges that fit into the common limits. Topics with few messages come
-    first, so that their unused parts of the limits go to the others. If there are fewer rows than topics,
-    the topics take turns.
+    """Returns the parts of each topic's ranges that fit into limits for all topics together. Topics with few
+    messages are handled first, so that what they leave of their shares goes to the others. If fewer rows than
+    topics are allowed, the topics take turns, as ``turn`` increases.
     """
     order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
     if order and rows is not None and rows < len(order):

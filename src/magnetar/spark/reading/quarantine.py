@@ -1,6 +1,7 @@
 """Handles messages that cannot be decoded: stores them in a separate table, or fails the query.
 
-Each task writes one Parquet file, named after what it reads; a repeated task replaces it with the same file.
+Each task writes one Parquet file, whose name depends only on what the task reads; a repeated task replaces
+the file by an equal one.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ SCHEMA = pa.schema(
     ]
 )
 """Columns of quarantined messages. For a whole entry, ``batch_index`` is -1 and ``data`` is the stored entry;
-otherwise ``data`` is the content.
+otherwise ``data`` is the message's payload.
 """
 
 
 _HELD_BYTES = 16 << 20
-"""Maximum size of messages in memory, in bytes, because all messages of a topic can be malformed."""
+"""Maximum size of the messages that are kept in memory, in bytes; it is needed because all messages of a
+topic can be malformed.
+"""
 
 
 class Quarantine:
@@ -97,7 +100,7 @@ class Quarantine:
 
 
 class _QuarantineFile:
-    """A file that gets its final name when it is complete."""
+    """A Parquet file that gets its final name when it is complete."""
 
     def __init__(self, path: str, name: str) -> None:
         self._system, folder = fs.FileSystem.from_uri(path) if "://" in path else _local(path)

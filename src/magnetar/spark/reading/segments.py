@@ -1,8 +1,9 @@
-"""Reads entries of a topic directly from the files of an embedded store: ``read.mode=segments``.
+"""Reads entries of a topic directly from the files of an embedded ledger store: ``read.mode=segments``.
 
-The broker creates a read plan: the files with the entries, which are kept until the plan is released, and the
-aborted transactions, whose entries readers omit. Entries that are not in a file yet (at the open end of the
-log) are read through the broker, so that each entry of a range occurs exactly once and in order.
+The broker creates a read plan: a list of the files with the entries, which are kept until the plan is
+released, and of the aborted transactions, whose entries readers must omit. Entries that are not in a file yet
+(at the open end of the log) are read through the broker, so that each entry of a range occurs exactly once
+and in order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 _HELD_SECONDS = 600
 _PROLONG_AFTER = 200
 _LOOK_EVERY = 1000
-"""Number of entries between two checks of the time."""
+"""The clock is checked once per this number of entries."""
 
 
 def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
@@ -54,7 +55,7 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
 
 
 class _Plan:
-    """A read plan, which is extended while it is in use."""
+    """A read plan, whose lifetime is extended while it is in use."""
 
     def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
         self._admin = connection.admin
@@ -88,7 +89,7 @@ class _Plan:
             yield at, end, None
 
     def keep(self, parts: Iterator[EntryPart]) -> Iterator[EntryPart]:
-        """Yields the parts unchanged, and extends the plan meanwhile."""
+        """Yields the given parts unchanged, and extends the plan's lifetime meanwhile."""
         for number, part in enumerate(parts):
             if number % _LOOK_EVERY == 0 and monotonic() - self._held_since > _PROLONG_AFTER:
                 self._admin.prolong_read_plan(self._id, _HELD_SECONDS)
@@ -136,7 +137,7 @@ def is_aborted(data: bytes, aborted: Set[tuple[int, int]]) -> bool:
 
 
 def part_of(wanted: Range, entry: int, data: bytes) -> EntryPart:
-    """Returns the part of a stored entry that a range includes."""
+    """Returns those messages of a stored entry that a range includes."""
     return EntryPart(
         wanted.ledger,
         entry,
@@ -148,7 +149,7 @@ def part_of(wanted: Range, entry: int, data: bytes) -> EntryPart:
 
 @contextmanager
 def _opened(directory: Path, file: dict[str, Any]) -> Iterator[tuple[SegmentReader, Any]]:
-    """Opens a segment under a shared lock; returns it with its index.
+    """Context manager: opens a segment under a shared lock; yields its reader and its index.
 
     :raises FileNotFoundError: the file does not exist
     """

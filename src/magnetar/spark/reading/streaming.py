@@ -1,4 +1,6 @@
-"""``spark.readStream``: the messages of topics as they arrive, in repeatable batches."""
+"""``spark.readStream``: reads the messages of topics as they arrive, in batches that can be repeated
+identically.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a query's run in the driver; copies of it read in the tasks."""
+    """The reader of a streaming query: plans batches in the driver; copies of it read them in the tasks."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is given"""
@@ -48,9 +50,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: dict[str, Place] = {}
         self._committed: dict[str, Place] = {}
         self._unwritten: set[str] = set()
-        """Generated names of subscriptions that may not be in a checkpoint yet."""
+        """Subscription names that were generated, and that the checkpoint may not contain yet."""
         self._held: set[str] = set()
-        """Topics with the query's subscription."""
+        """Topics on which the query's subscription was created."""
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None, "_seen": {}}
@@ -68,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Offsets
 
     def initialOffset(self) -> dict[str, object]:
-        """Returns the start of a query without a checkpoint.
+        """Returns the offset at which a query without a checkpoint starts.
 
         Spark can call this again before the first batch is done; the answer then has no effect, because the
         end offset of the batch contains its start.
@@ -133,8 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held.add(topic)
 
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
-        """Returns the position to continue at: ``place``, or the position after lost messages if that is
-        permitted.
+        """Returns the position at which to continue: ``place``; or, if messages are lost and the options
+        permit this, the position after them.
         """
         if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
             # A ledger without entries; such ledgers are dropped when their topic is opened again.
@@ -154,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target.get(topic, layout.first)
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Returns the limits of rows and bytes; None: no limit."""
+        """Returns the maximum number of rows and the maximum number of bytes of a batch; None: no limit."""
         if isinstance(limit, ReadAllAvailable):
             return None, None
         rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
@@ -169,8 +171,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """Returns the ends of topics and the number of entries after the newest batch, for Spark's progress
-        reports.
+        """Returns for Spark's progress reports the ends of the topics, and the number of entries that no
+        batch contains yet.
         """
         topics = {
             topic: {
@@ -219,8 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_unmoved(layout: Layout, subscription: str, place: Place) -> bool:
-    """Whether a subscription is at the position to which its query moved it; otherwise messages were
-    skipped.
+    """Whether a subscription is still at the position to which the query moved it; if not, another program
+    has skipped messages.
     """
     ledger, _, entry = layout.cursors.get(subscription, "").partition(":")
     return bool(ledger) and (int(entry) < 0 or (int(ledger), int(entry)) < place.position)

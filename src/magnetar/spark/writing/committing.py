@@ -1,4 +1,6 @@
-"""Publishes a batch exactly once: first fixes its contents, then publishes all of them."""
+"""Publishes a batch exactly once: first decides which staged files it consists of, then publishes all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
     """Publishes a batch; on return, each message is in its topic exactly once. Can be repeated for the same
-    batch after any failure; the files of the first call count.
+    batch after any failure; every call publishes the files of the first one.
 
     :raises StagingDamaged: staged files are missing or damaged
     :raises DeduplicationIsOff: a topic does not deduplicate messages
@@ -62,7 +64,9 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
 
 def _may_begin(options: QueryOptions, batch_id: int) -> bool:
-    """Whether no message can have been published under another name than the staging folder's."""
+    """Whether it is certain that no message was published under another producer name than that of the
+    staging folder.
+    """
     return batch_id == 0 or options.new_staging
 
 
@@ -121,7 +125,9 @@ class _Commit:
         *,
         transactional: bool,
     ) -> tuple[Manifest, dict[str, Producer]]:
-        """Returns the fixed contents of the batch, after checking them, and the producers for all topics."""
+        """Fixes the files of the batch unless this was done before, and checks them; returns them with the
+        producers for all topics.
+        """
         may_begin = _may_begin(self._options, batch_id)
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
         staged = decided.files if decided is not None else files
@@ -146,7 +152,9 @@ class _Commit:
     async def _producers(
         self, client: Client, topics: Mapping[str, Definition], name: str
     ) -> dict[str, Producer]:
-        """Returns producers, with their last stored sequence ids, for topics with deduplication."""
+        """Opens producers with the given name for all topics, which must have deduplication; each producer
+        knows its last stored sequence id.
+        """
         opening = [
             open_producer(client, self._options, topic, name, schema) for topic, schema in topics.items()
         ]
@@ -183,7 +191,7 @@ class _Commit:
 def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
     """Returns the declared schema of each topic.
 
-    :raises NotPublished: a topic's schema has changed between two tasks
+    :raises NotPublished: two tasks have found different schemas of a topic, because it changed meanwhile
     """
     found: dict[str, Definition] = {}
     for each in files:
@@ -196,8 +204,8 @@ def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
 
 
 def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) -> None:
-    """Checks message sizes before the batch is fixed, so that a batch with oversized messages can still be
-    replaced.
+    """Checks before the batch is fixed that brokers accept the size of its messages; a later attempt can then
+    still replace the batch.
     """
     for each in files:
         for topic in each.topics:
@@ -210,9 +218,9 @@ def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) ->
 
 
 def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
-    """Ensures that an open topic deduplicates; returns True if it did not before.
+    """Ensures that deduplication is on for a loaded topic; returns True if it was off before.
 
-    :param mode: ``auto`` or ``require``
+    :param mode: ``auto``: enable deduplication if it is off; ``require``: raise an error if it is off
     :raises DeduplicationIsOff: deduplication is off, and enabling it is not permitted or failed
     """
     if _is_on(admin, topic):

@@ -1,4 +1,4 @@
-"""Encodes the columns of a row as the content of a message: as bytes, as JSON, or with a schema."""
+"""Encodes the columns of a row as the payload of a message: as bytes, as JSON, or with a schema."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ _KINDS: dict[type[DataType], str] = {
     TimestampType: "INSTANT",
     TimestampNTZType: "LOCAL_DATE_TIME",
 }
-"""Lossless schema types for a topic without a schema, by the type of the column."""
+"""By column type: the schema type that represents it without loss, for topics without a schema."""
 _WORDS = {"AVRO": "avro", "JSON": "json"}
 _TEXT = writer(lambda value: _plain(value))
 
 
 def check_columns(schema: StructType, options: QueryOptions) -> Content:
-    """Returns the encoding of contents for the columns of a query.
+    """Returns the object that encodes payloads from the columns of a query.
 
     :raises InvalidRows: rows with these columns cannot be written
     """
@@ -87,18 +87,22 @@ def _same(found: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class TopicContent:
-    """The encoding of the rows for one topic."""
+    """How rows for one topic are encoded."""
 
     encoded: Encode
     schema: Definition
-    """The schema that the producer declares; the schema of bytes: no declared schema."""
+    """The schema that the producer declares; with the schema of bytes, it declares none."""
 
 
 class Content:
-    """Encodes contents; ignores ``__messageId`` and ``__publishTime``, which the broker assigns."""
+    """Encodes rows as payloads; ignores the columns ``__messageId`` and ``__publishTime``, which the broker
+    assigns.
+    """
 
     def __init__(self, schema: StructType, options: QueryOptions) -> None:
-        """:raises InvalidRows: the rows contain no content, or it cannot be encoded as the options require"""
+        """:raises InvalidRows: no column is for the payload, or the columns cannot be encoded as the options
+        require
+        """
         fields = [field for field in schema.fields if field.name not in METADATA_NAMES]
         self._fields = fields
         self._names = [field.name for field in fields]
@@ -124,10 +128,10 @@ class Content:
             self.for_topic("topic", NOTHING)
 
     def for_topic(self, topic: str, found: Definition) -> TopicContent:
-        """Returns the encoding of contents for one topic.
+        """Returns how rows for one topic are encoded.
 
         :param found: the topic's schema
-        :raises InvalidRows: the rows cannot be written with the schema; the text says why
+        :raises InvalidRows: the rows cannot be written with the schema; the error text says why
         """
         if not self.by_schema:
             return TopicContent(self._free, NOTHING)
@@ -148,7 +152,7 @@ class Content:
         return self._known_primitive(topic, found)
 
     def _new(self, topic: str) -> Definition:
-        """Returns the schema for a topic without one."""
+        """Returns the schema to declare for a topic that has no schema."""
         column = self._fields[0].dataType
         if self._asked == "primitive" or (not self._asked and self._single and type(column) in _KINDS):
             return Definition(_KINDS[type(column)])

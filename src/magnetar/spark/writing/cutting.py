@@ -58,7 +58,8 @@ class RowCutter:
     ) -> None:
         """:param partitions: returns the number of a topic's partitions; 0: the topic is not partitioned
 
-        :param definition: returns the schema of a topic; called only if rows are written with it
+        :param definition: returns the schema of a topic; called only if rows are encoded with the topic's
+            schema
         :raises InvalidRows: these columns cannot be written
         """
         self._content = Content(schema, options)
@@ -77,9 +78,9 @@ class RowCutter:
             self._max_messages = 1
 
     def entries(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
-        """Yields the entries of the rows, in order for each topic.
+        """Splits rows into entries; the entries of each topic are in the order of the rows.
 
-        :raises InvalidRows: a row contains no topic, or its content cannot be encoded
+        :raises InvalidRows: a row contains no topic, or its payload cannot be encoded
         """
         if not batch.num_rows:
             return
@@ -132,7 +133,7 @@ class RowCutter:
     def _cut(
         self, topic: str, rows: pa.RecordBatch, columns: Columns, content: TopicContent
     ) -> Iterator[CutEntry]:
-        """Yields the entries of rows for one topic.
+        """Splits the rows for one topic into entries.
 
         :param columns: the columns of the rows
         """
@@ -187,7 +188,9 @@ def _full_name(text: str) -> str:
 
 
 def _buffers(column: pa.Array) -> _Buffers:
-    """Returns offsets, bytes and nulls of a text or binary column; nulls are empty if there are none."""
+    """Returns the buffers of a string or binary column: offsets, bytes and nulls (empty if no row is
+    null).
+    """
     if pa.types.is_string(column.type):
         column = column.cast(pa.large_string())
     wide = column.cast(pa.large_binary())
@@ -198,7 +201,7 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 def _nulls(column: pa.Array) -> memoryview:
-    """Returns a byte for each row, 1 for null; empty if no row is null."""
+    """Returns a byte for each row, which is 1 if the row is null; empty if no row is null."""
     if not column.null_count:
         return _NOTHING
     flags = pc.is_null(column).cast(pa.uint8())
@@ -206,7 +209,7 @@ def _nulls(column: pa.Array) -> memoryview:
 
 
 def _event_times(column: pa.Array) -> memoryview:
-    """Returns the event times in ms since 1970; 0: not set.
+    """Returns the event times in milliseconds since 1970; 0: not set.
 
     :raises InvalidRows: a time is before 1970
     """
@@ -219,7 +222,9 @@ def _event_times(column: pa.Array) -> memoryview:
 
 
 def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
-    """Returns the properties of each row as the beginning of its serialized metadata: offsets and bytes."""
+    """Returns the properties of each row, serialized as the beginning of ``SingleMessageMetadata``, as
+    offsets and bytes.
+    """
     offsets = column.offsets
     rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
     ends = array("q", bytes(8 * (len(column) + 1)))

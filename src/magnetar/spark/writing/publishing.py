@@ -1,4 +1,6 @@
-"""Publishes entries from tasks: with fixed bounds and sequence ids, or directly and at least once."""
+"""Publishes entries: those of a fixed batch with sequence ids, so that each is stored once; or directly from
+tasks, at least once.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,16 @@ __all__ = [
     "open_producer",
 ]
 SEQUENCE_BITS = 32
-"""Number of bits of a 63-bit sequence id that count the messages of a batch; the other bits are the batch
-id.
+"""A sequence id of 63 bits consists of the batch id and, in this number of low bits, the number of the
+message in the batch.
 """
 WINDOW_BYTES = 8 << 20
-"""Maximum size of payloads without a receipt for each topic, in bytes."""
+"""For each topic: maximum total size of the payloads without a receipt, in bytes."""
 _PENDING_ENTRIES = 1000
 _FORMER_SECONDS = 30.0
-"""Maximum time for which a killed driver's producer keeps its name, in seconds."""
+"""Maximum time in seconds until a broker notices that the producer of a killed driver is gone, and frees its
+name.
+"""
 _LOOK_AGAIN_SECONDS = 0.2
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
@@ -47,7 +51,7 @@ async def open_producer(
 ) -> Producer:
     """Opens a producer on a topic without partitions, or on one partition.
 
-    :param schema: the declared schema; the schema of bytes: no declared schema
+    :param schema: the schema to declare; with the schema of bytes, none is declared
     :raises InvalidRows: the declared schema is not compatible with the topic's schema
     :raises NotPublished: the broker refused the producer, or another producer has its name
     """
@@ -89,8 +93,9 @@ class TopicPublisher:
     ) -> None:
         """:param first_sequence_id: sequence id of the first message
 
-        :param known: the highest published sequence id; messages up to it are skipped
-        :param transaction: the transaction of the messages, whose coordinator knows the topic; None: none
+        :param known: the highest sequence id that is already published; messages up to this one are skipped
+        :param transaction: the transaction of the messages; the topic must be registered at its coordinator.
+            None: no transaction
         """
         self._transaction = transaction
         self._ids = b""
@@ -106,10 +111,10 @@ class TopicPublisher:
         self._error: PulsarException | None = None
         self._moved: asyncio.Event = asyncio.Event()
         self.left_out = 0
-        """Number of messages that were published before."""
+        """Number of messages that were skipped, because they were published before."""
 
     async def put(self, entry: CutEntry) -> None:
-        """Publishes an entry; waits while too many bytes lack a receipt.
+        """Publishes an entry; first waits while more than :data:`WINDOW_BYTES` have no receipt.
 
         :raises NotPublished: this entry or an earlier one was not accepted
         """
@@ -195,7 +200,7 @@ def is_deleted(ledger_id: int, internal_stats: Mapping[str, Any]) -> bool:
 
 
 async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:
-    """Returns all results; raises the first failure after all have ended."""
+    """Awaits all, and returns their results; if any fail, raises the first failure after all have ended."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for each in results:
         if isinstance(each, BaseException):
@@ -217,8 +222,8 @@ def run(options: QueryOptions, work: Callable[[Client], Awaitable[None]]) -> Non
 
 
 class DirectPublisher:
-    """A blocking publisher whose connections run in a separate thread, so that keep-alive works while rows
-    are slow.
+    """A blocking publisher. Its connections run in a separate thread, so that they stay alive while rows
+    arrive slowly.
     """
 
     def __init__(self, options: QueryOptions) -> None:
@@ -232,14 +237,15 @@ class DirectPublisher:
         return self._thread.run(self._partitions(topic))
 
     def publish(self, entries: Iterable[CutEntry]) -> None:
-        """Publishes entries; returns when all are sent and at most :data:`WINDOW_BYTES` are unconfirmed.
+        """Publishes entries; returns when all are sent, even if up to :data:`WINDOW_BYTES` have no receipt
+        yet.
 
         :raises NotPublished: the cluster does not accept an entry
         """
         self._thread.run(self._publish(entries))
 
     def finish(self) -> None:
-        """Waits until all entries are confirmed.
+        """Waits for the receipts of all entries.
 
         :raises NotPublished: the cluster does not accept an entry
         """

@@ -1,4 +1,4 @@
-"""The writers of batches and of streams for Spark."""
+"""The writers for ``df.write`` and ``df.writeStream``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FOLDER = "magnetar-staging"
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """The message of a finished task to the driver."""
+    """What a finished task reports to the driver."""
 
     rows: int
     staged: StagedFile | None = None
@@ -43,11 +43,13 @@ class TaskDone(WriterCommitMessage):
     fixed.
     """
     query: str = ""
-    """The id of the query in its checkpoint; empty: no query, or unknown."""
+    """The id of the streaming query, as in its checkpoint; empty: a batch write, or unknown."""
 
 
 class BatchSink(DataSourceArrowWriter):
-    """``df.write``: at least once, or exactly once with a ``writeId`` and a staging folder."""
+    """``df.write``: publishes rows at least once or, with a ``writeId`` and a staging folder, exactly
+    once.
+    """
 
     def __init__(self, schema: StructType, options: QueryOptions, overwrite: bool) -> None:
         """:raises InvalidOption: an option is missing, or not supported
@@ -82,7 +84,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """``df.writeStream``: exactly once, unless ``delivery`` is at-least-once."""
+    """``df.writeStream``: publishes rows exactly once, unless ``delivery`` is at-least-once."""
 
     def __init__(self, schema: StructType, options: QueryOptions) -> None:
         """:raises InvalidOption: an option is missing, or not supported
@@ -116,7 +118,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _check(schema: StructType, options: QueryOptions) -> None:
-    """Checks columns and options.
+    """Checks the columns and the topic's schema before any task runs.
 
     :raises InvalidRows: the rows cannot be written, or do not fit the schema of their topic
     """
@@ -150,7 +152,7 @@ def _stream_folder(options: QueryOptions) -> Path:
 
 
 def _told(name: str) -> str | None:
-    """Returns a property that Spark sets for its tasks; None: not set."""
+    """Returns a property that Spark sets for the tasks of a query, such as the query id; None: not set."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context is not None else None
 

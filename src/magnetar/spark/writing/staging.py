@@ -1,4 +1,4 @@
-"""Stages entries before publishing, on a disk that driver and executors share.
+"""Stages entries before they are published, on a disk that the driver and the executors share.
 
 A task groups its rows into entries, once, and stages these in its own file. When all tasks of a batch are
 done, a *manifest* names their files. A hard link creates the manifest atomically: the process that creates it
@@ -33,7 +33,7 @@ _Json = dict[str, Any]
 _VERSION = 1
 _TRANSACTIONAL_VERSION = 2
 _ATTEMPT, _COMMIT = "attempt-", "commit-"
-"""Parts of file names, between the number of the batch and the number of the attempt."""
+"""Parts of file names: ``BATCH-attempt-NUMBER`` and ``BATCH-commit-NUMBER``."""
 _NO_SCHEMA = (NOTHING.kind, NOTHING.text)
 
 
@@ -43,7 +43,7 @@ class StagedFile:
 
     name: str
     size: int
-    """Size in bytes."""
+    """Size of the file, in bytes."""
     checksum: int
     """CRC-32C of the whole file."""
     rows: int
@@ -55,14 +55,14 @@ class StagedFile:
     """Type and definition of the declared schema of each topic; empty: no declared schemas."""
 
     def definitions(self) -> dict[str, Definition]:
-        """Returns declared schemas by topic; topics without a declared schema are omitted."""
+        """Returns the declared schema of each topic; topics without a declared schema are omitted."""
         found = zip(self.topics, self.schemas, strict=False)
         return {topic: Definition(*schema) for topic, schema in found if schema != _NO_SCHEMA}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The fixed contents of a batch."""
+    """The staged files that a batch consists of; once written, a manifest is never changed."""
 
     batch_id: int
     producer: str
@@ -92,10 +92,10 @@ class Attempt:
 
 
 def staging_folder(option: str, given: str) -> Path:
-    """Returns the path of a folder that all machines can access.
+    """Returns the path in an option, which must be a folder that all machines share.
 
     :param option: the name of the option, for errors
-    :raises InvalidOption: the text is not a path in a file system
+    :raises InvalidOption: the value is not a path in a file system
     """
     parts = urlsplit(given)
     if parts.scheme not in ("", "file") or parts.netloc:
@@ -107,7 +107,7 @@ def staging_folder(option: str, given: str) -> Path:
 
 
 class FileWriter:
-    """A staged file while it is written; it must not be read before :meth:`finish`."""
+    """Writes a staged file; it must not be read before :meth:`finish`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +132,7 @@ class FileWriter:
         self._largest = max(self._largest, len(entry.payload))
 
     def finish(self) -> StagedFile:
-        """Makes the file durable."""
+        """Completes the file and makes it durable; returns its description."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -163,7 +163,8 @@ class Staging:
     def producer(self, *, may_begin: bool) -> str:
         """Returns the name for all producers, which is generated once and stored in the folder.
 
-        :param may_begin: whether no message can have been published under an earlier name
+        :param may_begin: whether a new name may be generated, because no message can have been published
+            under an earlier one
         :raises StagingDamaged: the name is missing, although the query has run before
         """
         path = self.folder / "producer"
@@ -181,7 +182,8 @@ class Staging:
     def claim(self, query: str) -> None:
         """Assigns the folder permanently to one query.
 
-        Another query numbers its batches from 0, so its first batches would be treated as published.
+        Another query would number its batches from 0 as well, so its first batches would be taken for
+        published ones.
 
         :param query: the id of the query in its checkpoint
         :raises InvalidOption: the folder belongs to another query
@@ -198,7 +200,7 @@ class Staging:
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:
-        """Returns the fixed contents of the batch; None: they are not fixed yet.
+        """Returns the manifest of a batch; None: its files are not fixed yet.
 
         :raises StagingDamaged: the manifest is malformed
         """
@@ -206,7 +208,9 @@ class Staging:
         return _parsed_manifest(self._manifest_path(batch_id), found) if found is not None else None
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
-        """Fixes the contents of the batch; returns the fixed contents, and whether this call fixed them."""
+        """Fixes the files of a batch, unless this was done before; returns the manifest that counts, and
+        whether it is the given one.
+        """
         path = self._manifest_path(manifest.batch_id)
         # Releases without transactions must refuse the batch instead of publishing it message by message.
         version = _TRANSACTIONAL_VERSION if manifest.transactional else _VERSION
@@ -238,8 +242,8 @@ class Staging:
         return self._record(self._attempt_path(batch_id, attempt.number), asdict(attempt))
 
     def commits(self, batch_id: int, attempt: Attempt) -> dict[str, tuple[int, int]] | None:
-        """Returns the last entry of each topic at the time when the commit of an attempt was recorded; None:
-        no commit is recorded.
+        """Returns what :meth:`decide_commit` recorded for an attempt: the last entry of each topic at that
+        time. None: no commit is recorded.
 
         :raises StagingDamaged: the record is malformed
         """
@@ -247,13 +251,16 @@ class Staging:
         return _positions(found["ends"]) if found is not None else None
 
     def decide_commit(self, batch_id: int, attempt: Attempt, ends: dict[str, tuple[int, int]]) -> None:
-        """Records that an attempt has published all messages and must be committed."""
+        """Records that an attempt has published all messages, so that its transaction must be committed.
+
+        :param ends: (ledger id, entry id) of the last entry of each topic
+        """
         self._record(self._commit_path(batch_id, attempt), {"ends": ends})
 
     def check(self, manifest: Manifest) -> None:
         """Reads and checks every staged file.
 
-        :raises StagingDamaged: a file is missing or damaged; the text contains its name
+        :raises StagingDamaged: a file is missing or damaged; the error text contains its name
         """
         for staged in manifest.files:
             path = self.folder / staged.name
@@ -282,7 +289,7 @@ class Staging:
                     yield CutEntry(staged.topics[topic], count, metadata, file.read(payload_size))
 
     def published(self, batch_id: int) -> bool:
-        """Whether all messages of the batch are confirmed."""
+        """Whether the batch is recorded as published."""
         return self._published_path(batch_id).exists()
 
     def publish_is_done(self, manifest: Manifest) -> None:
@@ -317,12 +324,12 @@ class Staging:
         return self.folder / f"{batch_id}-{_COMMIT}{attempt.number}"
 
     def _record(self, path: Path, content: dict[str, object]) -> bool:
-        """Creates a file with a checksum; returns False if it already exists."""
+        """Creates a JSON file with a checksum; returns False if the file already exists."""
         body = json.dumps(content).encode()
         return self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
 
     def _appear(self, path: Path, content: bytes) -> bool:
-        """Creates a file atomically and durably; returns False if it already exists."""
+        """Creates a file atomically and durably; returns False if the file already exists."""
         draft = path.with_name(f"draft-{os.urandom(8).hex()}")
         with draft.open("xb") as file:
             file.write(content)
@@ -339,8 +346,11 @@ class Staging:
 
 
 def _is_past(batch_id: int, rest: str, published: int) -> bool:
-    """Whether a file belongs to an earlier batch. The manifest of the last batch is kept, because Spark can
-    repeat the batch until it has recorded it as done.
+    """Whether a file can be removed after the batch ``published``. The manifest of this batch is kept,
+    because Spark can repeat a batch until Spark itself has recorded that it is done.
+
+    :param batch_id: the batch of the file
+    :param rest: the file's name after the batch id
     """
     return batch_id < published or (
         batch_id == published and (rest.endswith(".rows") or rest.startswith((_ATTEMPT, _COMMIT)))

@@ -36,7 +36,7 @@ from magnetar.spark.writing.staging import Attempt, Manifest, Staging
 __all__ = ["TransactionalBatch", "begin"]
 
 _PATIENCE_SECONDS = 60.0
-"""Maximum time in a run to wait for the outcome of an earlier attempt, in seconds."""
+"""Maximum time in seconds that a run waits for the outcome of an earlier attempt."""
 _LOOK_AGAIN_SECONDS = 0.2
 _READ_MILLIS = 30_000
 Ends = Mapping[str, tuple[int, int]]
@@ -44,14 +44,14 @@ Ends = Mapping[str, tuple[int, int]]
 
 
 class _Told(Enum):
-    """The fate of a forgotten transaction, as its topics report it."""
+    """The outcome of a transaction that its coordinator has forgotten, as the topics show it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
     HIDDEN = "hidden"
-    """Another open transaction hides the entries."""
+    """Unknown, because an earlier transaction that is still open hides the entries."""
     GONE = "gone"
-    """The entries were deleted."""
+    """Unknown, because the entries were deleted."""
 
 
 async def begin(client: Client, options: QueryOptions) -> OpenTransaction:
@@ -67,8 +67,8 @@ async def begin(client: Client, options: QueryOptions) -> OpenTransaction:
 
 
 def _while_open(transaction: OpenTransaction, entries: Iterable[CutEntry]) -> Iterator[CutEntry]:
-    """Yields the entries while the transaction is open, because messages after its end could hide other
-    messages.
+    """Yields the entries as long as the transaction is open; messages that are published after its end could
+    hide later messages of the topic forever.
 
     :raises InvalidTxnStatusError: the transaction has timed out
     """
@@ -78,7 +78,7 @@ def _while_open(transaction: OpenTransaction, entries: Iterable[CutEntry]) -> It
 
 
 class TransactionalBatch:
-    """A batch that earlier runs of the query have possibly published."""
+    """A batch that earlier runs of the query may have published."""
 
     def __init__(
         self, client: Client, options: QueryOptions, staging: Staging, admin: AdminClient, batch_id: int
@@ -90,7 +90,7 @@ class TransactionalBatch:
         self._batch_id = batch_id
 
     async def is_committed(self) -> bool:
-        """Ends the last attempt if it is still open; returns whether it was committed.
+        """Returns whether an earlier attempt was committed; if the last attempt is still open, ends it first.
 
         :raises NotPublished: the outcome is not known yet; call again later
         :raises DataLoss: the outcome can no longer be determined
@@ -187,7 +187,8 @@ class TransactionalBatch:
         return {topic: last_entry(self._admin.topic_internal_stats(topic)) for topic in topics}
 
     async def _told(self, attempt: Attempt, ends: Ends) -> _Told:
-        """Returns the outcome that the topics report: COMMITTED, ABORTED or HIDDEN.
+        """Returns the outcome of a forgotten transaction, as the topics show it: COMMITTED, ABORTED or
+        HIDDEN.
 
         :raises DataLoss: no topic knows the outcome
         """
