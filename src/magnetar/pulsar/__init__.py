@@ -125,7 +125,7 @@ _MODULES = {
     "schema.schema_protobuf": "schema.schema",
     "tableview": "tableview",
 }
-"""The official client's modules, with the modules of this package that have the same names in them."""
+"""Maps each module of the official client to the module of this package that provides the same names."""
 
 
 def install() -> None:
@@ -147,7 +147,9 @@ def install() -> None:
 
 
 def _name_classes() -> None:
-    """Names classes like the official client, because errors and texts of enumerations contain the names."""
+    """Gives classes the names that they have in the official client, because error texts and the string forms
+    of enumerations contain these names.
+    """
     for names in (globals(), vars(schema)):
         for name in names["__all__"]:
             kind = names[name]

@@ -65,9 +65,9 @@ AsyncPulsarException.__name__ = AsyncPulsarException.__qualname__ = "PulsarExcep
 
 
 async def _run(calls: Calls, work: Coroutine[object, object, T]) -> T:
-    """Runs ``work`` in the client's loop.
+    """Runs ``work`` in the client's loop, and returns its result.
 
-    :raises AsyncPulsarException: replaces any error of the client
+    :raises AsyncPulsarException: ``work`` raised an error of the client, whose result code this exception has
     """
     try:
         return await calls.run_beside(work)
@@ -81,7 +81,9 @@ class Producer:
     def __init__(
         self, calls: Calls, producer: AsyncProducer | PartitionedProducer, schema: Schema, *, waits: bool
     ) -> None:
-        """:param waits: whether senders wait while too many messages are pending"""
+        """:param waits: whether senders wait while too many messages are pending; otherwise they get
+        ProducerQueueIsFull
+        """
         self._calls = calls
         self._producer = producer
         self._schema = schema
@@ -135,8 +137,8 @@ class Producer:
         )
 
     async def _sent(self, data: bytes, options: dict[str, object]) -> MessageId:
-        """Like :meth:`_send`, without a task for each message: messages that are sent and confirmed together
-        share the wake-ups of both loops.
+        """Like :meth:`_send`, without a task for each message: messages that are sent together or confirmed
+        together wake up the two event loops only once.
         """
         loop = asyncio.get_running_loop()
         answers = self._answers
@@ -153,7 +155,7 @@ class Producer:
         answers: Answers,
         published: asyncio.Future[MessageId],
     ) -> None:
-        """Called in the client's thread."""
+        """Sends the message; called in the client's thread."""
         number = options.pop("sequence_id", None)
         producer = self._producer
         try:
@@ -167,7 +169,7 @@ class Producer:
             answers.post(published, None, error)
 
     async def flush(self) -> None:
-        """Waits until no message is pending."""
+        """Sends the open batches, and waits until no message is pending."""
         await _run(self._calls, self._flush())
 
     async def _flush(self) -> None:
@@ -203,9 +205,9 @@ class Consumer:
         self._by_topic = isinstance(consumer, TopicsConsumer)
 
     async def receive(self) -> PulsarMessage:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         fetched = self._fetched
         while (message := fetched.next()) is None:
@@ -246,7 +248,7 @@ class Consumer:
         await self._consumer.acknowledge_cumulative(meant)
 
     async def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        """Requests redelivery of a message after ``negative_ack_redelivery_delay_ms``."""
         await _run(self._calls, self._negative_acknowledge(self._meant(message)))
 
     async def _negative_acknowledge(self, meant: Acknowledged) -> None:
@@ -257,7 +259,7 @@ class Consumer:
         await _run(self._calls, self._consumer.unsubscribe())
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a publish time in ms since 1970."""
+        """Seeks: resets the subscription to a message id, or to a publish time in milliseconds since 1970."""
         await _run(self._calls, self._fetched.seek(_target(messageid)))
 
     async def close(self) -> None:
@@ -291,9 +293,9 @@ class Reader:
         self._schema = schema
 
     async def read_next(self) -> PulsarMessage:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         return PulsarMessage._wrap(await _run(self._calls, self._reader.read_next()), self._schema)
 
@@ -302,7 +304,7 @@ class Reader:
         return await _run(self._calls, self._reader.has_message_available())
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Moves the reader to a message, or to a publish time in ms since 1970."""
+        """Seeks: continues reading at a message id, or at a publish time in milliseconds since 1970."""
         await _run(self._calls, self._reader.seek(_target(messageid)))
 
     async def close(self) -> None:
@@ -317,7 +319,7 @@ class Reader:
 
 
 def _target(messageid: object) -> MessageId | int:
-    """Returns the target of a seek.
+    """Checks the target of a seek, and returns it in the form of ``magnetar.client``.
 
     :raises ValueError: the argument is neither a message id nor a time
     """
@@ -330,7 +332,7 @@ class Client:
     """Producers, consumers and readers of one cluster."""
 
     def __init__(self, service_url: str, **kwargs: object) -> None:
-        """Options are those of ``magnetar.pulsar.Client``.
+        """Accepts the options of ``magnetar.pulsar.Client``.
 
         :raises ValueError: an option has the wrong type, or the URL is malformed
         """
@@ -365,7 +367,7 @@ class Client:
     ) -> Producer:
         """Creates a producer.
 
-        :param schema: the schema; None: contents are bytes
+        :param schema: the schema; None: payloads are bytes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         used = schema if schema is not None else BytesSchema()
@@ -518,7 +520,7 @@ class Client:
         return Reader(self._calls, made, used)
 
     def shutdown(self) -> None:
-        """Ends all producers, consumers and readers at once, without notifying the broker."""
+        """Drops all producers, consumers and readers immediately, without closing them at the broker."""
         self._client.shutdown()
 
     async def get_topic_partitions(self, topic: str) -> list[str]:

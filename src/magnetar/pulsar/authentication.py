@@ -22,7 +22,7 @@ class PulsarAuthentication(authentication.Authentication):
     """Base class of credentials."""
 
     def __init__(self, dynamicLibPath: str, authParamsString: str) -> None:
-        """Refuses plug-ins of the C++ client, which cannot be loaded.
+        """Always fails: authentication plugins of the C++ client cannot be loaded.
 
         :raises OperationNotSupported: always
         """
@@ -37,9 +37,9 @@ class TlsAuthentication(PulsarAuthentication, authentication.AuthenticationTLS):
     """Authentication by a TLS certificate."""
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
-        """:param certificate_path: PEM, with the chain to the issuer
+        """:param certificate_path: PEM file with the client's certificate and its certificate chain
 
-        :param private_key_path: PEM, not encrypted
+        :param private_key_path: PEM file with the private key, not encrypted
         :raises ValueError: an argument is not a string
         """
         check_type(str, certificate_path, "certificate_path")
@@ -51,7 +51,7 @@ class TokenAuthentication(PulsarAuthentication, authentication.AuthenticationTok
     """Authentication by a token."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
-        """:param token: a token, or a function that returns one
+        """:param token: a token, or a function that returns a token
 
         :raises ValueError: the argument is neither a string nor a function, or is not a valid token
         """
@@ -70,8 +70,8 @@ class BasicAuthentication(PulsarAuthentication, authentication.AuthenticationBas
         method: str = "basic",
         auth_params_string: str | None = None,
     ) -> None:
-        """:param auth_params_string: JSON with ``username``, ``password`` and optionally ``method``, in place
-            of the other arguments
+        """:param auth_params_string: a JSON object with ``username``, ``password`` and optionally ``method``,
+            instead of the other arguments
 
         :raises ValueError: an argument has the wrong type, or the JSON is malformed
         """
@@ -93,7 +93,8 @@ class Oauth2Authentication(PulsarAuthentication, oauth2.AuthenticationOauth2):
     """Authentication by OAuth 2.0 client credentials."""
 
     def __init__(self, auth_params_string: str) -> None:
-        """:param auth_params_string: JSON, see :class:`magnetar.client.AuthenticationOauth2`
+        """:param auth_params_string: a JSON object with the parameters of
+            :class:`magnetar.client.AuthenticationOauth2`
 
         :raises ValueError: a parameter is missing or malformed
         """

@@ -24,10 +24,10 @@ _PREFIXED = range(Result.ConsumerAssignError, Result.Interrupted + 1)
 
 
 def check_type(kind: type[K], value: object, name: str, error: type[Exception] = ValueError) -> K:
-    """Returns an argument after checking its type.
+    """Checks the type of an argument, and returns the argument.
 
-    :param error: raised if the argument has another type; a TypeError where the official package leaves the
-        check to its native part
+    :param error: class of the exception for an argument of another type; TypeError where the official package
+        leaves the check to its C++ part
     """
     if not isinstance(value, kind):
         raise error(
@@ -37,7 +37,7 @@ def check_type(kind: type[K], value: object, name: str, error: type[Exception] =
 
 
 def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
-    """Returns an argument after checking that it has the type or is None.
+    """Checks that an argument has the type or is None, and returns the argument.
 
     :raises ValueError: the argument has another type
     """
@@ -47,7 +47,9 @@ def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
 
 
 def checked(method: Callable[..., T]) -> Callable[..., T]:
-    """Returns a method of the client whose option types are not checked again, because they already were."""
+    """Returns the method unchanged, but without static types for its arguments: the caller has checked the
+    options already.
+    """
     return method
 
 
@@ -92,8 +94,8 @@ class Calls:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Converts errors of ``magnetar.client`` to official texts, and to AlreadyClosed if another thread
-        has closed the client.
+        """A context manager: gives errors of ``magnetar.client`` the official texts; raises AlreadyClosed if
+        another thread has closed the client.
         """
         try:
             yield
@@ -102,8 +104,8 @@ class Calls:
             raise
 
     def translate(self, error: PulsarException | RuntimeError) -> None:
-        """Raises the official error for an error of ``magnetar.client``; returns if no conversion is
-        needed.
+        """Raises the official client's error for an error of ``magnetar.client``; returns if there is no such
+        error.
         """
         if isinstance(error, PulsarException):
             raise official(error) from error
@@ -111,8 +113,8 @@ class Calls:
             raise official(AlreadyClosed("the client was closed")) from error
 
     async def run_beside(self, work: Coroutine[object, object, T]) -> T:
-        """Like :meth:`run`, for a caller in another event loop; raises unconverted errors of
-        ``magnetar.client``.
+        """Like :meth:`run`, for a caller in another event loop; errors of ``magnetar.client`` are not
+        converted.
         """
         if self.closed:
             work.close()
@@ -120,9 +122,9 @@ class Calls:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread.loop))
 
     def post(self, call: Callable[..., object], *arguments: object) -> None:
-        """Calls ``call`` on the loop, in the order of posting.
+        """Calls ``call`` on the loop; calls are made in the order in which they were posted.
 
-        :raises PulsarException: AlreadyClosed, as raised by magnetar.client
+        :raises PulsarException: the client is closed (AlreadyClosed of ``magnetar.client``)
         """
         if self.closed:
             raise AlreadyClosed("the client is closed")
@@ -134,7 +136,7 @@ class Calls:
             raise AlreadyClosed("the client was closed") from error
 
     def close(self) -> None:
-        """Ends the loop; later calls raise AlreadyClosed."""
+        """Ends the loop; afterwards, the methods raise AlreadyClosed."""
         self.closed = True
         self.thread.close()
 
@@ -145,7 +147,7 @@ _Answer = tuple[asyncio.Future[MessageId], MessageId | None, Exception | None]
 class Answers:
     """Passes message ids from the client's thread to futures of another event loop.
 
-    Ids that arrive together cost one wake-up of that loop.
+    Ids that arrive together wake up that loop only once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

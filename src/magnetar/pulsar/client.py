@@ -67,7 +67,7 @@ _SMALLEST_UNACKED_MS = 10_000
 
 
 class _Versions(SchemaSource):
-    """Finds the versions of schemas for a client."""
+    """Looks up schema versions of topics for a client."""
 
     def __init__(self, calls: Calls, client: core.Client) -> None:
         self._calls = calls
@@ -109,7 +109,7 @@ def _router(route: MessageRouter) -> Router:
 def consumer_options(schema: Schema, given: dict[str, object]) -> dict[str, object]:
     """Converts the official client's consumer options to options of ``magnetar.client``.
 
-    :raises ValueError: the time-out of unacknowledged messages is above 0 and below 10 s
+    :raises ValueError: ``unacked_messages_timeout_ms`` is above 0 and below 10000
     """
     options = dict(given)
     unacked = check_type_or_none(
@@ -393,9 +393,9 @@ class Client:
     ) -> Consumer:
         """Subscribes to a topic, a list of topics, or all topics that match a compiled expression.
 
-        :param message_listener: called with consumer and message, in a thread of the client
-        :param unacked_messages_timeout_ms: at least 10000; None or 0: messages are not redelivered by time
-        :param pattern_auto_discovery_period: seconds between two checks for topics that match
+        :param message_listener: called with the consumer and each message, in a thread of the client
+        :param unacked_messages_timeout_ms: acknowledgement time-out, at least 10000; None or 0: no time-out
+        :param pattern_auto_discovery_period: interval of checks for topics that match, in seconds
         :raises ValueError: an argument has the wrong type
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -480,7 +480,7 @@ class Client:
     async def _feed(
         self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
     ) -> ListenerFeed:
-        """Returns the feed that passes messages to a listener; begin it when the program has the consumer."""
+        """Returns the feed of a listener; the caller must begin it once the program has the consumer."""
         return ListenerFeed(
             self.calls.thread.loop, consumer, self._threads.next(), listener, one_at_a_time=queue_size == 0
         )
@@ -501,7 +501,7 @@ class Client:
     ) -> Reader:
         """Creates a reader.
 
-        :param reader_listener: called with reader and message, in a thread of the client
+        :param reader_listener: called with the reader and each message, in a thread of the client
         :raises ValueError: an argument has the wrong type
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -545,7 +545,7 @@ class Client:
         subscription_name: str | None = None,
         schema: Schema = BytesSchema(),  # noqa: B008 - schemas do not change
     ) -> KeyTable:
-        """Creates a view of the latest value of each key.
+        """Creates a table view: the latest value of each key of a topic.
 
         :raises ValueError: an argument has the wrong type
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -570,7 +570,7 @@ class Client:
             self._consumers.remove(consumer)
 
     def shutdown(self) -> None:
-        """Ends all producers, consumers and readers at once, without notifying the broker. Idempotent."""
+        """Drops producers, consumers and readers at once, without closing them at the broker. Idempotent."""
         if self.calls.closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""The official client's enumerations, and the small objects that it passes to its C++ part."""
+"""The official client's enumerations, and small classes that the official client takes from its C++ part."""
 
 from __future__ import annotations
 
@@ -56,10 +56,13 @@ class SchemaKind(OfficialEnum):
 
 
 class BatchLimits:
-    """Limits of ``batch_receive``; a value of 0 or less means no limit."""
+    """The limits at which ``batch_receive`` returns; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
-        """:raises ValueError: there is no limit"""
+        """:param max_num_bytes: maximum size of the messages, in bytes
+        :param timeout_ms: maximum time to wait, in milliseconds
+        :raises ValueError: there is no limit
+        """
         if max(max_num_message, max_num_bytes, timeout_ms) <= 0:
             raise ValueError(
                 "At least one of max_num_message, max_num_bytes and timeout_ms must be above 0, not "
@@ -100,7 +103,8 @@ class KeySharingPolicy:
         return self._out_of_order
 
     def set_sticky_ranges(self, ranges: Sequence[tuple[int, int]]) -> KeySharingPolicy:
-        """Sets the hash ranges of a consumer, within 0 to 65535, both ends inclusive.
+        """Sets the hash ranges of a consumer: pairs of first and last hash, from 0 to 65535; returns this
+        object.
 
         :raises ValueError: there is no range, a range is not within 0 to 65535, or ranges overlap
         """

@@ -1,4 +1,6 @@
-"""The errors of ``pulsar.exceptions``, which are the errors of ``magnetar.client`` with official texts."""
+"""The exceptions of ``pulsar.exceptions``: those of ``magnetar.client``, with the error texts of the official
+client.
+"""
 
 from __future__ import annotations
 

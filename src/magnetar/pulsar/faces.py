@@ -78,7 +78,7 @@ def message_options(
 
 
 def encoded(schema: Schema, content: object, options: dict[str, object]) -> bytes:
-    """Returns the encoded content of a message; for None, sets the option for a null value.
+    """Encodes a value as the payload of a message; for None, sets ``null_value`` in the options.
 
     :raises TypeError: the schema does not accept the value
     :raises ValueError: the schema did not return bytes
@@ -99,8 +99,8 @@ class Producer:
         schema: Schema,
         slots: Slots | None = None,
     ) -> None:
-        """:param slots: a semaphore with a slot per pending message, if senders wait while the queue is full;
-        otherwise None
+        """:param slots: a semaphore with one slot per pending message, on which senders wait while the queue
+        is full; None: senders get ProducerQueueIsFull instead
         """
         self._calls = calls
         self._producer = producer
@@ -135,9 +135,9 @@ class Producer:
         """Publishes one message and waits for the receipt.
 
         :param content: a value of the producer's schema; None: the message has no value
-        :param event_timestamp: event time, in ms since 1970
-        :param deliver_at: time in ms since 1970 before which Shared and KeyShared subscriptions do not
-            deliver the message
+        :param event_timestamp: event time, in milliseconds since 1970
+        :param deliver_at: time in milliseconds since 1970 before which Shared and KeyShared subscriptions do
+            not deliver the message
         :raises PulsarException: the message was not published, or no receipt came in time
         """
         options = message_options(
@@ -171,9 +171,10 @@ class Producer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> None:
-        """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
+        """Publishes one message without waiting; ``callback(result, message id)`` is called in the client's
+        thread.
 
-        With ``block_if_queue_full``, the call waits while too many messages are pending.
+        If ``block_if_queue_full`` is on, the call waits while too many messages are pending.
         """
         options = message_options(
             properties,
@@ -205,7 +206,7 @@ class Producer:
                 done(Result.AlreadyClosed, None)
 
     def flush(self) -> None:
-        """Waits until no message is pending."""
+        """Sends the open batches, and waits until no message is pending."""
         self._calls.run(self._flush())
 
     async def _flush(self) -> None:
@@ -237,7 +238,7 @@ class Consumer:
         limits: BatchLimits | None = None,
         forget: Callable[[object], object] = lambda _consumer: None,
     ) -> None:
-        """:param limits: the limits of :meth:`batch_receive`; None: the default limits
+        """:param limits: the limits at which :meth:`batch_receive` returns; None: the default limits
 
         :param forget: called when the consumer is closed
         """
@@ -266,7 +267,7 @@ class Consumer:
         self._calls.run(self._consumer.unsubscribe())
 
     def _check_receives(self) -> None:
-        """Checks that the program can receive messages.
+        """Checks that the program may call the methods that receive messages.
 
         :raises AlreadyClosed: the client is closed
         :raises InvalidConfiguration: the consumer has a listener
@@ -278,10 +279,10 @@ class Consumer:
             raise official(error) from error
 
     def receive(self, timeout_millis: int | None = None) -> PulsarMessage:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         if self._calls.closed or self._listening is not None:
             self._check_receives()
@@ -294,8 +295,8 @@ class Consumer:
         return PulsarMessage._wrap(message, self._schema)
 
     def batch_receive(self) -> list[PulsarMessage]:
-        """Returns the next messages together, by the consumer's policy; an empty list if no message arrives
-        in time.
+        """Returns several messages together, as the consumer's ``batch_receive_policy`` limits them; an empty
+        list if no message arrives in time.
         """
         self._check_receives()
         with self._calls.errors():
@@ -335,14 +336,14 @@ class Consumer:
         self._calls.run(self._consumer.acknowledge_cumulative(meant))
 
     def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        """Requests redelivery of a message after ``negative_ack_redelivery_delay_ms``."""
         self._calls.run(self._negative_acknowledge(self._meant(message)))
 
     async def _negative_acknowledge(self, meant: Acknowledged) -> None:
         self._consumer.negative_acknowledge(meant)
 
     def pause_message_listener(self) -> None:
-        """Passes no message to the listener until :meth:`resume_message_listener`.
+        """Stops passing messages to the listener, until :meth:`resume_message_listener` is called.
 
         :raises InvalidConfiguration: the consumer has no listener
         """
@@ -367,7 +368,7 @@ class Consumer:
             self._receiver.redeliver_unacknowledged_messages()
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a publish time in ms since 1970."""
+        """Seeks: resets the subscription to a message id, or to a publish time in milliseconds since 1970."""
         with self._calls.errors():
             self._receiver.seek(seek_target(messageid))
 
@@ -414,10 +415,10 @@ class Reader:
         return self._reader.topic()
 
     def read_next(self, timeout_millis: int | None = None) -> PulsarMessage:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         if self._listening is not None:
             error = InvalidConfiguration(f"{self.topic()}: its messages go to the reader listener")
@@ -431,7 +432,7 @@ class Reader:
         return self._calls.run(self._reader.has_message_available())
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Moves the reader to a message, or to a publish time in ms since 1970."""
+        """Seeks: continues reading at a message id, or at a publish time in milliseconds since 1970."""
         self._calls.run(self._reader.seek(seek_target(messageid)))
 
     def close(self) -> None:
@@ -450,7 +451,7 @@ class Reader:
 
 
 def seek_target(messageid: object) -> MessageId | int:
-    """Returns the target of a seek.
+    """Checks the target of a seek, and returns it in the form of ``magnetar.client``.
 
     :raises ValueError: the argument is neither a message id nor a time
     """

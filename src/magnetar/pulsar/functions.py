@@ -11,7 +11,7 @@ __all__ = ["Context", "Function", "IdentitySerDe", "PickleSerDe", "SerDe"]
 
 
 class SerDe:
-    """Converts values to bytes and back."""
+    """Base class of serializers for functions: converts values to bytes and back."""
 
     @abstractmethod
     def serialize(self, input: object) -> bytes:
@@ -20,7 +20,7 @@ class SerDe:
 
     @abstractmethod
     def deserialize(self, input_bytes: bytes) -> object:
-        """Returns the value of bytes."""
+        """Returns the value that the bytes represent."""
         raise NotImplementedError
 
 
@@ -37,7 +37,7 @@ class PickleSerDe(SerDe):
 
 
 class IdentitySerDe(SerDe):
-    """Passes bytes unchanged, and converts numbers and strings to text and back."""
+    """Leaves bytes unchanged; converts numbers and strings to text in UTF-8, and back."""
 
     def serialize(self, input: object) -> bytes:
         """See :meth:`SerDe.serialize`.
@@ -51,8 +51,8 @@ class IdentitySerDe(SerDe):
         raise TypeError(f"IdentitySerde cannot serialize object of type {type(input)}")
 
     def deserialize(self, input_bytes: bytes) -> object:
-        """Returns the text as an int, float, complex or str, in this order of preference; the bytes if they
-        are not text.
+        """Returns the value that the text represents: the first of int, float, complex and str that fits; the
+        bytes themselves if they are not text.
         """
         try:
             text = input_bytes.decode()
@@ -76,7 +76,9 @@ class Function:
 
 
 class Context:
-    """The context of a running function; the environment that runs functions implements it."""
+    """The interface through which a running function uses Pulsar; the environment that runs functions
+    implements it.
+    """
 
     @abstractmethod
     def get_message_id(self) -> object:

@@ -18,7 +18,7 @@ from magnetar.io.tasks import TaskScope
 
 log = logging.getLogger("magnetar.client.pulsar")
 _AT_ONCE = 100
-"""Number of messages that a thread takes at once."""
+"""Maximum number of messages that are passed to a listener's thread together."""
 
 
 class ListenerThreads:
@@ -49,10 +49,10 @@ class ListenerFeed:
         *,
         one_at_a_time: bool,
     ) -> None:
-        """Called on the loop.
+        """Must be called on the loop.
 
-        :param one_at_a_time: whether the next message is taken only after the listener has returned, for a
-            receiver queue of 0
+        :param one_at_a_time: whether to request the next message only after the listener has returned, which
+            a receiver queue size of 0 requires
         """
         self._loop = loop
         self._consumer = consumer
@@ -67,7 +67,7 @@ class ListenerFeed:
         self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
 
     def begin(self) -> None:
-        """Starts passing messages; called on the loop."""
+        """Starts passing messages to the listener; must be called on the loop."""
         self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
 
     async def _pass_on(self) -> None:
@@ -86,7 +86,7 @@ class ListenerFeed:
             log.debug("%s: no more messages for the listener: %s", self._consumer.topic(), error)
 
     def _deliver(self) -> None:
-        """Called in the listener's thread."""
+        """Calls the listener with the waiting messages; runs in the listener's thread."""
         while self._waiting and self._goes_on.is_set():
             message = self._waiting.popleft()
             try:
@@ -95,17 +95,17 @@ class ListenerFeed:
                 log.exception("the listener failed for message %s", message.message_id())
 
     def pause(self) -> None:
-        """Passes no further message until :meth:`resume`; called on the loop."""
+        """Stops passing messages until :meth:`resume`; must be called on the loop."""
         self._goes_on.clear()
         self._resumed.clear()
 
     def resume(self) -> None:
-        """Continues after :meth:`pause`; called on the loop."""
+        """Continues after :meth:`pause`; must be called on the loop."""
         self._goes_on.set()
         self._resumed.set()
 
     def end(self) -> None:
-        """Passes no further message; called on the loop."""
+        """Stops passing messages for good; must be called on the loop."""
         self._goes_on.clear()
         self._waiting.clear()
         self._tasks.cancel()

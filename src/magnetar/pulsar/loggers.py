@@ -1,4 +1,4 @@
-"""Log destinations that a program can choose for a client."""
+"""The log destinations that a program can choose with ``Client(logger=...)``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FORM = "%(asctime)s.%(msecs)03d %(levelname)-5s [%(thread)d] %(name)s:%(lineno)
 
 
 class ConsoleLogger:
-    """Logs on standard output."""
+    """Chooses standard output as the log destination."""
 
     def __init__(self, log_level: LoggerLevel = LoggerLevel.Info) -> None:
         self.log_level = check_type(LoggerLevel, log_level, "log_level")
 
 
 class FileLogger:
-    """Logs into a file."""
+    """Chooses a file as the log destination."""
 
     def __init__(self, log_level: LoggerLevel, log_file: str) -> None:
         self.log_level = check_type(LoggerLevel, log_level, "log_level")
@@ -34,7 +34,7 @@ class FileLogger:
 
 
 class _Forwarding(logging.Handler):
-    """Passes log records to a program's logger, which has a level of its own."""
+    """A handler that passes log records to a program's logger, which filters them by its own level."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
@@ -46,8 +46,9 @@ class _Forwarding(logging.Handler):
 
 
 class Logging:
-    """Sends log records of ``magnetar.client`` to the chosen destination, until :meth:`end`. All clients of a
-    process share one logger, so each destination gets the lines of all clients.
+    """Sends the log records of ``magnetar.client`` to the destination that a program chose for a client,
+    until :meth:`end`. All clients of a process share one logger, so each destination gets the records of all
+    clients.
     """
 
     def __init__(self, chosen: object) -> None:

@@ -16,7 +16,7 @@ from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
 from magnetar.pulsar.schema.schema import BytesSchema, Schema
 
 MessageRouter = Callable[["PulsarMessage", int], int]
-"""Returns the partition of a message, given the message and the number of partitions."""
+"""Returns the index of the partition for a message, given the message and the number of partitions."""
 
 
 class TopicMessageId(MessageId):
@@ -41,7 +41,7 @@ class TopicMessageId(MessageId):
         return known, (MessageId(*numbers), self._topic)
 
     def of_topic(self) -> str:
-        """The topic, for consumers of several topics; empty: unknown."""
+        """The topic of the message, which consumers of several topics need; empty: unknown."""
         return self._topic
 
     @staticmethod
@@ -59,12 +59,12 @@ class TopicMessageId(MessageId):
 
     @classmethod
     def wrap(cls, msg_id: MessageId) -> TopicMessageId:
-        """Returns an equal id; for programs that convert ids from the C++ part."""
+        """Returns an equal id; exists for programs that wrap ids of the official client's C++ part."""
         return known(msg_id, msg_id.of_topic() if isinstance(msg_id, TopicMessageId) else "")
 
 
 def known(message_id: MessageId, topic: str) -> TopicMessageId:
-    """Returns an id with its topic.
+    """Returns an equal id that contains its topic.
 
     :param topic: the full name of the topic; empty: unknown
     """
@@ -110,7 +110,7 @@ class EncryptionKey:
 
 
 class EncryptionContext:
-    """The encryption and compression of a message."""
+    """How a message is encrypted and compressed."""
 
     def __init__(self, metadata: MessageMetadata, size: int, is_failed: bool) -> None:
         self._metadata = metadata
@@ -162,7 +162,7 @@ class PulsarMessage:
         return self._message.data()
 
     def value(self) -> object:
-        """The content, decoded by the schema."""
+        """The value of the message: the payload, decoded by the consumer's schema."""
         return self._schema.decode_message(self)
 
     def properties(self) -> dict[str, str]:
@@ -175,11 +175,11 @@ class PulsarMessage:
         return self._message.ordering_key()
 
     def publish_timestamp(self) -> int:
-        """The publish time, in ms since 1970."""
+        """The publish time, in milliseconds since 1970."""
         return self._message.publish_timestamp()
 
     def event_timestamp(self) -> int:
-        """The event time, in ms since 1970; 0: not set."""
+        """The event time, in milliseconds since 1970; 0: not set."""
         return self._message.event_timestamp()
 
     def message_id(self) -> TopicMessageId:
@@ -192,7 +192,9 @@ class PulsarMessage:
         return self._message.redelivery_count()
 
     def schema_version(self) -> str:
-        """The version of the producer's schema, one character per byte; empty without a schema."""
+        """The version of the producer's schema as a string, with one character for each byte of the version;
+        empty without a schema.
+        """
         return self._message.schema_version().decode("latin-1")
 
     def int_schema_version(self) -> int:
@@ -224,7 +226,7 @@ class PulsarMessage:
 
 
 def outgoing(content: bytes, options: MessageOptions | None) -> PulsarMessage:
-    """Returns the message for a router, before the message is sent."""
+    """Returns a message that is about to be sent, in the form that a message router gets."""
     metadata = MessageMetadata()
     if options is not None:
         options.fill(metadata)
@@ -232,7 +234,7 @@ def outgoing(content: bytes, options: MessageOptions | None) -> PulsarMessage:
 
 
 def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
-    """Converts the argument of an acknowledgement for ``magnetar.client``.
+    """Converts what a program acknowledges to the form of ``magnetar.client``.
 
     :param by_topic: whether the consumer has several topics, so that an id must contain the topic
     :raises TypeError: the argument is neither a message nor a message id
@@ -247,7 +249,9 @@ def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
 
 
 class MessageBatch:
-    """Splits the payload of a batch, for programs that read entries from elsewhere."""
+    """Splits the payload of a batch into messages, for programs that did not get the entry from a
+    consumer.
+    """
 
     def __init__(self) -> None:
         self._id = MessageId()

@@ -1,4 +1,4 @@
-"""Addresses, policies and keys that programs pass to a client."""
+"""Cluster addresses, policies and encryption keys that programs pass to a client."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ServiceInfo:
 
     @classmethod
     def of(cls, used: failover.ClusterAddress) -> ServiceInfo:
-        """Converts an address of ``magnetar.client``; the credentials are hidden, as in the official
-        client.
+        """Converts an address of ``magnetar.client``; as in the official client, the result does not contain
+        the credentials.
         """
         return cls(used.service_url, None, used.tls_trust_certs_file_path)
 
@@ -77,16 +77,16 @@ class ServiceInfo:
 
 
 class ServiceInfoProvider:
-    """Base class of a program's own source of addresses."""
+    """Base class for programs that decide themselves which cluster a client uses."""
 
     def initial_service_info(self) -> ServiceInfo:
-        """Returns the first cluster of a client."""
+        """Returns the cluster that the client uses first."""
         raise NotImplementedError
 
     def initialize(self, on_service_info_update: Callable[[ServiceInfo], None]) -> None:
-        """Begins to tell the client of other clusters.
+        """Called once with a callback, with which the program can change the client's cluster later.
 
-        :param on_service_info_update: makes the client use another cluster; to be called in any thread
+        :param on_service_info_update: makes the client use another cluster; can be called in any thread
         """
         raise NotImplementedError
 
@@ -95,7 +95,9 @@ class ServiceInfoProvider:
 
 
 class AutoClusterFailover:
-    """Several clusters, of which the first that answers is used, with a preference for the primary."""
+    """Several clusters: the client uses the primary if it answers, otherwise the first secondary that
+    answers.
+    """
 
     def __init__(
         self,
@@ -105,7 +107,13 @@ class AutoClusterFailover:
         failover_threshold: int = 1,
         switch_back_threshold: int = 1,
     ) -> None:
-        """:raises ValueError: an argument has the wrong type, or a number is not above 0"""
+        """:param check_interval_ms: interval of the probes, in milliseconds
+        :param failover_threshold: number of consecutive failed probes of the cluster in use before another
+            cluster is used
+        :param switch_back_threshold: number of consecutive successful probes of the primary before it is used
+            again
+        :raises ValueError: an argument has the wrong type, or a number is not above 0
+        """
         self.primary = check_type(ServiceInfo, primary, "primary")
         self.secondary = list(check_type(list, secondary, "secondary"))
         self.check_interval_ms = check_type(int, check_interval_ms, "check_interval_ms")
@@ -120,7 +128,7 @@ class AutoClusterFailover:
                 raise ValueError(f"Argument {name} is expected to be greater than 0")
 
     def policy(self) -> failover.ClusterFailover:
-        """Returns the form of ``magnetar.client``."""
+        """Returns these clusters in the form of ``magnetar.client``."""
         return failover.ClusterFailover(
             self.primary.used(),
             [each.used() for each in self.secondary],
@@ -138,9 +146,9 @@ class AutoClusterFailover:
 
 
 def used_info(info: object) -> failover.ClusterAddress:
-    """Returns what a provider of a program named.
+    """Converts the address that a program's provider returned to the form of ``magnetar.client``.
 
-    :raises ValueError: it is not a ServiceInfo
+    :raises ValueError: the provider did not return a ServiceInfo
     """
     if not isinstance(info, ServiceInfo):
         raise ValueError("Expected a pulsar.ServiceInfo or _pulsar.ServiceInfo instance")
@@ -150,7 +158,8 @@ def used_info(info: object) -> failover.ClusterAddress:
 def clusters_of(
     service_url: object, authentication: PulsarAuthentication | None, trusted: str | None
 ) -> tuple[str | failover.ClusterFailover, Authentication | None, str | None]:
-    """Returns the cluster or clusters of a client, with credentials and trusted CA certificates.
+    """Returns the cluster or the clusters of a client in the form of ``magnetar.client``, the credentials,
+    and the path of the trusted CA certificates.
 
     :raises ValueError: an argument has the wrong type, or contradicts another
     """
@@ -184,7 +193,8 @@ class ConsumerDeadLetterPolicy:
     ) -> None:
         """:param dead_letter_topic: the name of the topic; None: ``<topic>-<subscription>-DLQ``
 
-        :param initial_subscription_name: a subscription that is created with the dead letter topic
+        :param initial_subscription_name: a subscription that is created together with the dead letter topic,
+            so that its messages are kept; None: no subscription
         :raises ValueError: ``max_redeliver_count`` is below 1
         """
         if max_redeliver_count is None or max_redeliver_count < 1:
@@ -213,10 +223,13 @@ class ConsumerDeadLetterPolicy:
 
 
 class ConsumerBatchReceivePolicy:
-    """Limits of ``batch_receive``; a value of 0 or less means no limit."""
+    """The limits at which ``batch_receive`` returns; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
-        """:raises ValueError: there is no limit"""
+        """:param max_num_bytes: maximum size of the messages, in bytes
+        :param timeout_ms: maximum time to wait, in milliseconds
+        :raises ValueError: there is no limit
+        """
         self._policy = BatchLimits(max_num_message, max_num_bytes, timeout_ms)
 
     def policy(self) -> BatchLimits:
@@ -224,7 +237,7 @@ class ConsumerBatchReceivePolicy:
 
 
 class ConsumerKeySharedPolicy:
-    """How a KeyShared subscription assigns keys."""
+    """How a KeyShared subscription assigns keys to consumers."""
 
     def __init__(
         self,
@@ -232,9 +245,11 @@ class ConsumerKeySharedPolicy:
         allow_out_of_order_delivery: bool = False,
         sticky_ranges: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """:param sticky_ranges: hash ranges of this consumer, within 0 to 65535, both ends inclusive
+        """:param sticky_ranges: the hash ranges of this consumer: pairs of first and last hash, from 0 to
+            65535
 
-        :raises ValueError: there are no ranges for Sticky, or they are out of range or overlap
+        :raises ValueError: the mode is Sticky and there are no ranges, or ranges are outside of 0 to 65535 or
+            overlap
         """
         if key_shared_mode == KeySharing.Sticky and sticky_ranges is None:
             raise ValueError(

@@ -16,7 +16,9 @@ KeyListener = Callable[[str, object], object]
 
 
 class KeyTable:
-    """The latest value of each key of a topic, kept up to date; see ``Client.create_table_view``."""
+    """A table view: the latest value of each key of a topic, kept up to date; see
+    ``Client.create_table_view``.
+    """
 
     def __init__(
         self,
@@ -27,7 +29,7 @@ class KeyTable:
         subscription: str | None,
         schema: Schema,
     ) -> None:
-        """:param thread: calls the listeners"""
+        """:param thread: the thread that calls the listeners"""
         self._calls = calls
         self._view = view
         self._thread = thread

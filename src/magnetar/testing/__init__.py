@@ -1,4 +1,5 @@
-"""Brokers for the tests of applications: a pytest plugin, an adjustable clock, and fault injection.
+"""Brokers for tests of applications: a pytest plugin whose brokers have an adjustable clock and fault
+injection.
 
 See ``docs/testing.md``. The plugin is available in every project with pytest and Magnetar; tests use its
 fixtures, and import types and errors from this package.

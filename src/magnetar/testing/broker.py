@@ -1,4 +1,4 @@
-"""A broker for a single test."""
+"""A broker that runs for a single test."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from magnetar.testing.channel import BrokerEnded, BrokerNotStarted, BrokerRefuse
 from magnetar.testing.kept import Keeper
 
 DEFAULTS = {"bindAddress": "127.0.0.1", "magnetarSegmentSizeBytes": str(4 << 20)}
-"""Settings of test brokers that differ from the usual defaults, because tests run many brokers with little
+"""Defaults of test brokers that differ from the usual ones, because tests run many brokers with little
 data.
 """
 _PORTS = {"pulsar": "brokerServicePort", "http": "webServicePort"}
 _CHARSET = "iso-8859-1"
 """The encoding in which Java reads property files."""
 _TAIL = 4000
-"""Maximum number of characters of the log in error messages."""
+"""Maximum number of characters of the broker's log in error texts."""
 Ask = Callable[..., dict[str, Any]]
 
 
 class Broker:
-    """A broker of the fixtures ``broker`` and ``broker_factory``; removed with its data after the test.
+    """A broker that the fixtures ``broker`` and ``broker_factory`` start; after the test, it is stopped and
+    its data is removed.
 
     The broker runs in a separate process. Methods can be called from any thread.
     """
@@ -41,9 +42,9 @@ class Broker:
     def __init__(
         self, keeper: Keeper, settings: Mapping[str, object] | None = None, config: str | Path | None = None
     ) -> None:
-        """:param settings: settings by Pulsar's names; they override those of ``config``
+        """:param settings: settings by their names in Pulsar; they override those in ``config``
 
-        :param config: a configuration file of Pulsar, as for ``magnetar standalone --config``
+        :param config: a configuration file in Pulsar's format, as for ``magnetar standalone --config``
         :raises ValueError: ``settings`` contains ports (ports in ``config`` are ignored)
         :raises OSError: ``config`` cannot be read
         """
@@ -64,7 +65,7 @@ class Broker:
         self._clients: list[object] = []
         self._numbers = count(1)
         self._lock = threading.RLock()
-        """Guards starts and stops."""
+        """Held while the broker is started or stopped."""
 
     def __repr__(self) -> str:
         return f"<Broker {self.service_url or self._folder}>"
@@ -104,13 +105,13 @@ class Broker:
             warnings.warn(warning, stacklevel=2)
 
     def kill(self) -> None:
-        """Kills the broker with SIGKILL. After the next start, it has all messages with receipts, and
-        possibly others.
+        """Kills the broker with SIGKILL. After the next start, the broker has all messages for which it sent
+        receipts, and possibly others.
         """
         self._end(lambda _channel: None, kill=True)
 
     def stop(self) -> None:
-        """Stops the broker in an orderly way, like SIGTERM.
+        """Shuts the broker down cleanly, as SIGTERM does.
 
         :raises BrokerEnded: the broker did not stop cleanly
         """
@@ -145,7 +146,8 @@ class Broker:
         return self._running is not None
 
     def close(self) -> None:
-        """Stops the broker, closes clients of :meth:`client` and removes the data; called by the fixtures.
+        """Stops the broker, closes the clients that :meth:`client` returned, and removes the data; the
+        fixtures call this.
 
         :raises BrokerEnded: the broker ended by itself
         """
@@ -201,7 +203,7 @@ class Broker:
         return AdminClient(self.admin_url)
 
     def client(self, **options: object) -> object:
-        """Returns a ``pulsar.Client`` of the official library for this broker; closed after the test.
+        """Returns a ``pulsar.Client`` of the official library for this broker; it is closed after the test.
 
         :param options: options of ``pulsar.Client``, except the address
         :raises ImportError: ``pulsar-client`` is not installed
@@ -216,7 +218,8 @@ class Broker:
         """Creates a namespace, and its tenant if it is missing; returns the name.
 
         :param name: ``tenant/namespace``; None: a unique name
-        :param policies: policies by their names in the HTTP interface: ``{"message_ttl_in_seconds": 3600}``
+        :param policies: policies by their names in the HTTP interface, such as ``{"message_ttl_in_seconds":
+            3600}``
         :raises AdminError: the namespace cannot be created
         """
         name = name or f"tests/namespace-{next(self._numbers)}"
@@ -241,11 +244,12 @@ class Broker:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Advances the broker's clock; on return, all actions that are due by the new time are done. This
-        takes some hundredths of a second. Clients keep the real clock; the broker sees the times of their
-        messages advanced, and their connections remain.
+        """Advances the broker's clock, and waits until everything that is due by the new time is done, which
+        takes some hundredths of a second. Clients keep the real clock, and stay connected; publish and
+        delivery times in their messages are advanced before the broker gets them.
 
-        :param by: added to the other arguments; the sum must not be below 0
+        :param by: the time by which to advance; the other arguments are added to it, and the sum must be at
+            least 0
         :raises BrokerRefused: clients kept the broker busy, so it is unknown whether all due actions are done
         """
         whole = (by or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -265,28 +269,34 @@ class Broker:
     def drop_connections(
         self, *, topic: str | None = None, producer: str | None = None, consumer: str | None = None
     ) -> int:
-        """Breaks connections like a network failure, and returns their number; clients can reconnect.
+        """Breaks connections as a network failure would, and returns their number; clients can reconnect at
+        once.
 
-        :param topic: only connections with a producer or a consumer on this topic
-        :param producer: only the connection with a producer of this name
-        :param consumer: only the connection with a consumer of this name
+        :param topic: break only connections with a producer or a consumer on this topic
+        :param producer: break only connections with a producer of this name
+        :param consumer: break only connections with a consumer of this name
         """
         return int(self._ask("drop", topic=topic, producer=producer, consumer=consumer)["dropped"])
 
     def unreachable(self) -> AbstractContextManager[Fault]:
-        """Breaks the connections of clients, and new ones as soon as they open; HTTP still works."""
+        """Returns a context manager: while its block runs, the broker's connections to clients are broken,
+        also new ones as soon as they open. HTTP still works.
+        """
         return Fault(self._ask, next(self._numbers), "cut")
 
     def delayed_receipts(
         self, by: timedelta | float | None = None, *, topic: str | None = None, producer: str | None = None
     ) -> AbstractContextManager[HeldReceipts]:
-        """Delays receipts: messages are stored and delivered, but their producers are not notified.
+        """Returns a context manager: while its block runs, receipts are held back. Messages are stored and
+        delivered, but producers do not learn this.
 
-        At the end of the ``with`` block, held receipts are sent, except on lost connections.
+        At the end of the block, receipts that are still held back are sent, except on connections that were
+        lost.
 
-        :param by: delay in seconds of the real clock; None: until the receipts are released
-        :param topic: only for producers on this topic
-        :param producer: only for the producer with this name
+        :param by: delay of each receipt, in seconds of the real clock; None: until ``release()`` or the end
+            of the block
+        :param topic: delay only receipts of producers on this topic
+        :param producer: delay only receipts of producers with this name
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         return HeldReceipts(
@@ -301,19 +311,20 @@ class Broker:
         topic: str | None = None,
         producer: str | None = None,
     ) -> AbstractContextManager[Fault]:
-        """Refuses messages and new producers; existing producers get the error with their next message.
+        """Returns a context manager: while its block runs, messages and new producers are refused. Existing
+        producers get the error when they send a message.
 
-        :param code: the error of Pulsar's protocol. After most errors for a message, the C++ and Python
-            clients reconnect, and raise the error of the new producer
+        :param code: the error code of Pulsar's protocol. If a message is refused, the C++ and Python clients
+            usually open the producer again, which is then refused with this error
         :param reason: the reason that is sent to the client
-        :param topic: only for this topic
-        :param producer: only for the producer with this name
+        :param topic: refuse only messages and producers on this topic
+        :param producer: refuse only messages and producers with this producer name
         """
         what = {"code": int(code), "reason": reason, "topic": topic, "producer": producer}
         return Fault(self._ask, next(self._numbers), "refuse", **what)
 
     def _ask(self, question: str, **what: object) -> dict[str, Any]:
-        """Sends a request to the broker's process.
+        """Sends a request to the broker's process, and returns the answer.
 
         :raises BrokerRefused: the broker is not running, or refuses
         :raises BrokerEnded: the broker has ended by itself
@@ -341,7 +352,7 @@ def _close(client: Any) -> None:
 
 
 def _properties(settings: Mapping[str, object]) -> str:
-    """Returns settings in the form of files, one per line."""
+    """Returns settings in the format of configuration files, one per line."""
     return "".join(f"{key}={_property(value)}\n" for key, value in settings.items())
 
 
@@ -357,10 +368,10 @@ def _property(value: object) -> str:
 
 
 class Fault:
-    """A fault, which is active within its ``with`` block."""
+    """A fault that is active while its ``with`` block runs."""
 
     def __init__(self, ask: Ask, number: int, kind: str, **what: object) -> None:
-        """:param number: a number that is unique among the faults of the broker, also across restarts"""
+        """:param number: a number that no other fault of this broker has, also across restarts"""
         self._ask = ask
         self._number = number
         self._kind = kind
@@ -368,7 +379,7 @@ class Fault:
         self._on = False
 
     def __enter__(self) -> Self:
-        """Begins the fault.
+        """Activates the fault.
 
         :raises BrokerRefused: the arguments are not valid
         """
@@ -382,8 +393,8 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """Ends the fault before the end of its ``with`` block. Does nothing if the fault or the broker has
-        ended.
+        """Ends the fault before its ``with`` block ends. Does nothing if the fault has already ended, or the
+        broker is no longer running.
         """
         if self._on:
             self._on = False
@@ -401,5 +412,7 @@ class HeldReceipts(Fault):
         return int(self._ask("held", fault=self._number)["held"])
 
     def release(self) -> int:
-        """Sends the held receipts, and continues to hold later ones; returns the number of sent receipts."""
+        """Sends the receipts that are held back, and returns their number; later receipts are held back,
+        too.
+        """
         return int(self._ask("release", fault=self._number)["released"])

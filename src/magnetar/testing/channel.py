@@ -1,4 +1,6 @@
-"""Requests and answers between a test and its processes: lines of JSON over a socket."""
+"""Requests and answers between the process of the tests and the processes of brokers, as lines of JSON over a
+socket.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 _MOST = 65536
 """Maximum number of bytes per read."""
 PATIENCE_SECONDS = 120.0
-"""Timeout of an answer in seconds: twice the time that an orderly stop of a broker can take."""
+"""Time-out of an answer in seconds: twice the longest time that a clean shutdown of a broker takes."""
 
 
 class ChannelClosed(Exception):
@@ -27,11 +29,11 @@ class Channel:
         self._lock = threading.Lock()
 
     def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> dict[str, object]:
-        """Returns the answer of the other end.
+        """Sends a request to the other end, and returns its answer.
 
         :param descriptors: file descriptors to send with the request
         :raises ChannelClosed: the other end has closed the channel
-        :raises BrokerRefused: the other end refuses the request
+        :raises BrokerRefused: the other end refused the request
         """
         with self._lock:
             self.tell(question, descriptors)
@@ -44,7 +46,7 @@ class Channel:
         return answer
 
     def tell(self, what: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
-        """Sends a message, with file descriptors if any, to the other process.
+        """Sends a message to the other end, with file descriptors if any.
 
         :raises ChannelClosed: the other end has closed the channel
         """
@@ -58,9 +60,10 @@ class Channel:
             raise ChannelClosed("the process has ended") from error
 
     def hear(self) -> tuple[dict[str, Any], list[int]] | None:
-        """Returns the next message and its file descriptors; None if the other end has closed the channel.
+        """Waits for the next message; returns it with its file descriptors, or None if the other end has
+        closed the channel.
 
-        :raises ChannelClosed: the time-out of the socket has passed
+        :raises ChannelClosed: no message arrived within the socket's time-out
         """
         files: list[int] = []
         while b"\n" not in self._heard:

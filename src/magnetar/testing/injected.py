@@ -1,4 +1,4 @@
-"""The faults that are injected between a broker and its clients, in the broker's process."""
+"""The injected faults; they act in the broker's process, between the broker and its clients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Whom:
-    """The clients that a fault affects; None matches all."""
+    """The clients that a fault affects; a field that is None matches all."""
 
     topic: TopicName | None = None
-    """The topic; a partitioned topic matches each of its partitions."""
+    """Only clients on this topic; the name of a partitioned topic stands for all its partitions."""
     name: str | None = None
-    """The name of a producer or a consumer."""
+    """Only producers or consumers with this name."""
 
     def meets(self, topic: TopicName, name: str) -> bool:
         if self.topic is not None and self.topic not in (topic, topic.base):
@@ -32,7 +32,7 @@ class Whom:
 
 @dataclass(frozen=True, slots=True)
 class InjectedRefusal:
-    """Refuses messages and producers."""
+    """The fault that refuses messages and producers."""
 
     whom: Whom
     code: ServerErrorCode
@@ -41,11 +41,13 @@ class InjectedRefusal:
 
 @dataclass(slots=True)
 class Hold:
-    """Holds back receipts."""
+    """The fault that holds back receipts."""
 
     whom: Whom
     seconds: float | None
-    """Delay of each receipt in seconds of the real clock; None: until the receipts are released."""
+    """Delay of each receipt, in seconds of the real clock; None: receipts are held back until they are
+    released.
+    """
     held: deque[Callable[[], object]] = field(default_factory=deque)
     """Functions that each send a held receipt, in order."""
 
@@ -62,35 +64,37 @@ class Hold:
 
 
 class Faults:
-    """The active faults."""
+    """The active faults of a broker, by their numbers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        """The real loop, because clients use real time."""
+        """The event loop with the real clock, because clients use real time."""
         self.ahead_ms: Callable[[], int] = lambda: 0
-        """Returns the lead of the broker's clock."""
+        """Returns by how many milliseconds the broker's clock is ahead of the real clock."""
         self.advancing = False
-        """Whether the clock is being advanced, which is faster than clients can answer."""
+        """Whether the clock is being advanced; meanwhile, time passes faster than clients can answer."""
         self.awaited: UnderWay | None = None
-        """Work that an advance waits for."""
+        """Work in progress, for which advancing the clock must wait."""
         # By the numbers of the test.
         self.refusals: dict[int, InjectedRefusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
-        """Connections are refused while there are any."""
+        """The active faults that make the broker unreachable; while there are any, connections are broken."""
 
     def held(self, number: int) -> int:
-        """Returns the number of held receipts; 0 for a fault of an earlier start."""
+        """Returns the number of receipts that a fault holds back; 0 if the fault is not active since the last
+        start.
+        """
         hold = self.holds.get(number)
         return len(hold.held) if hold is not None else 0
 
     def release(self, number: int) -> int:
-        """Sends the held receipts of a fault; returns their number."""
+        """Sends the receipts that a fault holds back; returns their number."""
         hold = self.holds.get(number)
         return hold.release() if hold is not None else 0
 
     def end(self, number: int) -> None:
-        """Ends a fault, and sends held receipts. Does nothing for an unknown number."""
+        """Ends a fault, and sends the receipts that it holds back. Does nothing for an unknown number."""
         self.refusals.pop(number, None)
         self.cuts.discard(number)
         hold = self.holds.pop(number, None)

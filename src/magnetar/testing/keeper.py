@@ -1,6 +1,6 @@
-"""A process for a test session that has already imported a broker's modules, so that it forks brokers
-quickly. It has one thread, so that forks are safe. The process and its forks end when the process that
-started them ends, for any reason.
+"""The warm process of a test session. It has already imported a broker's modules, so that it can fork brokers
+quickly; it has only one thread, so that forking is safe. This process and the brokers that it forks end when
+the process of the tests ends, for any reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Keeper:
         return pid
 
     def _be_broker(self, wanted: WantedBroker, log: str, control: int) -> None:
-        """Runs a broker in the forked process; never returns."""
+        """Runs a broker; called in the forked process, and never returns."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -71,7 +71,11 @@ class _Keeper:
             os._exit(code)
 
     def _end_of(self, pid: int, *, kill: bool) -> int:
-        """Waits for the end of a broker; returns its exit code, or the negative number of a signal."""
+        """Waits until a broker's process has ended; returns its exit code, or the negative number of the
+        signal that ended it.
+
+        :param kill: whether to kill the broker with SIGKILL first
+        """
         if pid not in self._children:
             return 0
         if kill:

@@ -1,4 +1,4 @@
-"""Controls the warm process of a test session; runs in the process of the tests."""
+"""Controls the warm process of a test session (see ``keeper``); runs in the process of the tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from magnetar.testing.channel import PATIENCE_SECONDS, BrokerNotStarted, Channel
 
 
 def _ends() -> tuple[socket.socket, socket.socket]:
-    """Returns the ends of a channel: the local end, with a time-out, and the end for the other process."""
+    """Returns the two ends of a new channel: the local end, which has a time-out, and the end for the other
+    process.
+    """
     own, others = socket.socketpair()
     own.settimeout(PATIENCE_SECONDS)
     return own, others
 
 
 class Keeper:
-    """The warm process; it is started at once, and callers do not wait until it is warm."""
+    """The warm process, as the process of the tests sees it. The constructor starts the process without
+    waiting until its imports are done.
+    """
 
     def __init__(self) -> None:
         own, others = _ends()
@@ -40,7 +44,8 @@ class Keeper:
         self._warm = False
 
     def fork(self, wanted: dict[str, object], log: str) -> tuple[int, Channel]:
-        """Returns the process id of a starting broker, and the channel to it.
+        """Starts a broker in a fork of the warm process; returns the broker's process id, and the channel to
+        it.
 
         :param wanted: fields of ``served.WantedBroker``
         :param log: the log file of the broker
@@ -52,7 +57,8 @@ class Keeper:
         return int(answer["pid"]), Channel(own)
 
     def end(self, pid: int, *, kill: bool) -> int:
-        """Waits for the end of a broker; returns its exit code, or the negative number of a signal.
+        """Waits until a broker's process has ended; returns its exit code, or the negative number of the
+        signal that ended it.
 
         :param kill: whether to kill the broker with SIGKILL first
         """
@@ -71,7 +77,7 @@ class Keeper:
             raise BrokerNotStarted(f"the process that starts brokers ended with {code}:\n{said}") from error
 
     def close(self) -> None:
-        """Ends the process, and all brokers that it has started."""
+        """Ends the warm process, and all brokers that it has started."""
         self._channel.close()
         self._process.wait()
         self._log.close()

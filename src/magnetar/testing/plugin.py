@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures ``broker`` and ``broker_factory``, and the marker ``broker``.
 
-Every test session imports the plugin if Magnetar is installed, so it imports other modules only when a test
-needs a broker.
+If Magnetar is installed, every test session imports the plugin; so the plugin imports other modules only when
+a test needs a broker.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from magnetar.testing.kept import Keeper
 
 _FIXTURE = "broker_factory"
-"""The fixture that every test with a broker uses; a fixture named ``broker`` can belong to another
-plug-in.
+"""The fixture by which tests with a broker are recognized; a fixture named ``broker`` could belong to another
+plugin.
 """
 _OPTIONS = frozenset({"settings", "config"})
 _SHOWN = 4000
@@ -30,7 +30,7 @@ _brokers = pytest.StashKey[list["Broker"]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker."""
+    """Registers the marker ``broker``."""
     config.addinivalue_line(
         "markers",
         "broker(settings={...}, config=FILE): settings of the test's Magnetar broker, by Pulsar's names",
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Starts the warm process if a test needs a broker, while other tests run."""
+    """Starts the warm process if any test needs a broker; its imports run while other tests run."""
     if session.config.option.collectonly:
         return
     if any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):

@@ -1,5 +1,5 @@
-"""The process of one test broker, which serves clients and carries out the test's requests for clock and
-faults.
+"""The process of one test broker: serves clients, and carries out the test's requests to advance the clock
+and to inject faults.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _MOST_LINE = 1 << 20
 
 @dataclass(frozen=True)
 class WantedBroker:
-    """The broker that a test requests."""
+    """Describes the broker that a test wants."""
 
     folder: str
     """The directory of the broker's data."""
     config: str
-    """The path of a configuration file of Pulsar."""
+    """The path of a configuration file in Pulsar's format."""
     ports: Mapping[str, str] = field(default_factory=dict)
-    """Ports, by the names of their settings."""
+    """Ports by the names of their settings."""
     ahead: float = 0.0
-    """Lead of the broker's clock over the real clock, in seconds."""
+    """By how many seconds the broker's clock is ahead of the real clock."""
     log_level: str = "info"
 
 
 class TestedBroker(StandaloneBroker):
-    """A standalone broker that exposes its connections."""
+    """A standalone broker whose running service tests can reach."""
 
     __test__ = False
     """Keeps pytest from collecting the class."""
@@ -74,7 +74,9 @@ class TestedBroker(StandaloneBroker):
 
 
 def run(control: socket.socket, wanted: WantedBroker) -> int:
-    """Serves until the test stops the broker or has ended; returns the exit code."""
+    """Runs the broker until the test stops it, or the process of the tests has ended; returns the exit
+    code.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         # Only the test runner handles these signals: the broker stays until the test has ended.
         signal.signal(number, signal.SIG_IGN)
@@ -95,7 +97,9 @@ class _Served:
         self._wanted = wanted
         self._stopping = loop.create_future()
         self._asked_to_stop = False
-        """Whether the test sent a stop request, rather than ended."""
+        """Whether the test has requested to stop the broker; if not, a closed channel means that the process
+        of the tests has ended.
+        """
         self._faults = Faults(loop)
         real = real_io(loop, wanted.folder, in_threads=True)
         self._time = AdvancingIo(
@@ -242,8 +246,8 @@ class _Served:
 
 
 def _has(connection: Connection, topic: TopicName | None, producer: str | None, consumer: str | None) -> bool:
-    """Whether a client has the named producer or consumer; if only a topic is given, any producer or consumer
-    on it.
+    """Whether a client has a producer or a consumer with the given name or, if no name is given, any producer
+    or consumer on the topic.
     """
     session = connection.session
     published = producer is not None or consumer is None
@@ -257,9 +261,9 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
 
 
 def _check_ports(settings: Settings) -> None:
-    """Checks the listeners.
+    """Checks that faults can be injected into all configured listeners.
 
-    :raises SettingsContradict: faults cannot be injected into a listener
+    :raises SettingsContradict: faults cannot be injected into one of the listeners
     """
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
         raise SettingsContradict("brokers for tests have no TLS: remove its ports from the settings")
@@ -268,7 +272,7 @@ def _check_ports(settings: Settings) -> None:
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:
     """Returns the topic in a request.
 
-    :raises InvalidName: the text is not a valid topic name
+    :raises InvalidName: the name is not a valid topic name
     """
     return None if asked["topic"] is None else TopicName.parse(asked["topic"])
 
@@ -278,8 +282,8 @@ def _publisher(asked: Mapping[str, Any]) -> Whom:
 
 
 class AheadAuthenticator:
-    """Checks credentials with the real clock; their expiry is postponed by the lead of the broker's clock.
-    After an advance beyond the expiry, the broker requests new credentials.
+    """Checks credentials by the real clock, and moves their expiry to the broker's clock. If the broker's
+    clock is then advanced beyond the expiry, the broker requests new credentials.
     """
 
     def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:

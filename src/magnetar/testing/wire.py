@@ -1,7 +1,7 @@
 """The layer between a broker and its clients' sockets, which injects faults and converts publish times.
 
-The layer is the network of an ``Io``, so the broker is unaware of it. Frames pass unchanged, and are parsed
-only if faults or a lead of the clock require parsing.
+The layer is the network of an ``Io``, so the broker is unaware of it. Frames usually pass unchanged; they are
+parsed only if a fault is active or the broker's clock is ahead.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ class FaultyNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; without faults."""
+        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; no faults are injected into these
+        connections.
+        """
         return await self._real.connect(host, port, factory)
 
 
 async def listen(
     real: ListeningNetwork, faults: Faults, host: str, port: int, factory: Callable[[], StreamProtocol]
 ) -> Listener:
-    """Listens for clients of a broker; ``factory`` creates its connections."""
+    """Listens for clients of a broker; ``factory`` creates the broker's protocol object of each
+    connection.
+    """
 
     def wired() -> Wire:
         connection = factory()
@@ -59,8 +63,8 @@ async def listen(
 
 
 class _Sender:
-    """The transport of a connection, which intercepts writes and passes all other calls to the real
-    transport.
+    """The transport that the broker's connection gets: intercepts writes, and passes all other calls to the
+    real transport.
     """
 
     def __init__(self, transport: object, wire: Wire) -> None:
@@ -68,11 +72,11 @@ class _Sender:
         self._wire = wire
 
     def write(self, data: Buffer) -> None:
-        """Writes whole frames: connections never write parts of frames."""
+        """Writes data that consists of whole frames; connections never write parts of frames."""
         self._wire.sent(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        """Writes frames that are whole when joined."""
+        """Writes data that consists of whole frames once it is joined."""
         self._wire.sent(b"".join(list_of_data))
 
     def __getattr__(self, name: str) -> Any:
@@ -80,7 +84,7 @@ class _Sender:
 
 
 class Wire:
-    """The protocol of one client's socket."""
+    """The asyncio protocol of one client's socket."""
 
     def __init__(self, connection: Connection, faults: Faults) -> None:
         self._connection = connection
@@ -89,7 +93,7 @@ class Wire:
         self._heard = b""
         self._needed = _SIZE
         self._broken = False
-        """Whether the bytes are no longer valid frames; then they go to the broker unchanged."""
+        """Whether the client has sent invalid frames; from then on, all bytes go to the broker unchanged."""
         self._proving = False
         """Whether an advance waits until the client is authenticated again."""
 
@@ -146,7 +150,12 @@ class Wire:
             self._connection.data_received(found)
 
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
-        """Returns the bytes that the broker gets for a frame."""
+        """Returns the bytes that the broker gets instead of a client's frame: the frame, possibly with later
+        times, or nothing if a fault refuses it.
+
+        :param kind: the type of the command
+        :param ahead: by how many milliseconds the broker's clock is ahead
+        """
         if kind == BaseCommand.AUTH_RESPONSE and self._proving:
             self._faults.loop.call_soon(self._credentials_came)
         if kind == BaseCommand.SEND:
@@ -183,7 +192,7 @@ class Wire:
     # To the client
 
     def sent(self, data: Buffer) -> None:
-        """Handles whole frames that a connection sends."""
+        """Passes frames of the broker on to the client, except those that faults hold back."""
         faults = self._faults
         if faults.holds or faults.advancing:
             frames = bytes(data)
@@ -248,9 +257,9 @@ class _Refused(BrokerError):
 
 
 def put_ahead(frame: bytes, milliseconds: int) -> bytes:
-    """Returns a SEND whose entry has publish and delivery times that are later by ``milliseconds``. Clients
-    use the real clock while the broker's clock is ahead, so without this change, a message that is
-    published after an advance would already be as old as the advance.
+    """Returns a SEND frame with publish and delivery times that are later by ``milliseconds``. Clients use
+    the real clock; without this change, a message that is published while the broker's clock is ahead would
+    already be old.
 
     A damaged entry is left unchanged for the broker.
     """

@@ -1,4 +1,4 @@
-"""Schemas, which encode and decode contents, and which the client declares to topics."""
+"""Schemas: they encode values as payloads and decode payloads, and the client declares them to the broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECLARED = ("STRING", "JSON", "PROTOBUF", "AVRO", "PROTOBUF_NATIVE")
 
 
 class SchemaDetails:
-    """Type, name and definition of a schema."""
+    """The type, the name and the definition of a schema."""
 
     def __init__(self, schema_type: SchemaKind, name: str, schema: str) -> None:
         self._type = schema_type
@@ -47,11 +47,12 @@ class SchemaDetails:
 
 
 class SchemaSource:
-    """Finds versions of schemas; each client has one."""
+    """Looks up schema versions of topics; each client has one such object."""
 
     def get_schema_info(self, topic: str, version: int) -> SchemaDetails:
-        """Returns a version of a topic's schema; -1: the newest version.
+        """Returns a version of a topic's schema.
 
+        :param version: the schema version; -1: the newest version
         :raises PulsarException: there is no such schema, or the broker did not answer
         """
         raise NotImplementedError
@@ -63,7 +64,7 @@ class Schema:
     def __init__(
         self, record_cls: type | None, schema_type: SchemaKind, schema_definition: object, schema_name: str
     ) -> None:
-        """:param record_cls: the class of the values; None: any class
+        """:param record_cls: the class of the values; None: values of any class
 
         :param schema_definition: the definition, as an object that is encoded as JSON
         """
@@ -73,14 +74,14 @@ class Schema:
         self._schema_info = SchemaDetails(schema_type, schema_name, definition)
 
     def encode(self, obj: object) -> bytes:
-        """Returns the content of a value.
+        """Encodes a value as a payload.
 
         :raises TypeError: the value has the wrong type
         """
         raise NotImplementedError
 
     def decode(self, data: bytes) -> object:
-        """Returns the value of a content."""
+        """Decodes the value in a payload."""
         raise NotImplementedError
 
     def decode_message(self, msg: PulsarMessage) -> object:
@@ -90,7 +91,7 @@ class Schema:
         return self._schema_info
 
     def attach_client(self, client: SchemaSource) -> None:
-        """Gives the schema access to the schema versions of topics."""
+        """Called by the client: lets the schema look up schema versions of topics."""
         self._client = client
 
     def _validate_object_type(self, obj: object) -> None:
@@ -128,7 +129,7 @@ class StringSchema(Schema):
 
 
 class JsonSchema(Schema):
-    """Records, encoded as JSON."""
+    """Schema for records that are encoded as JSON."""
 
     def __init__(self, record_cls: type[AvroRecord]) -> None:
         """:param record_cls: a class derived from ``Record``"""
@@ -143,7 +144,7 @@ class JsonSchema(Schema):
 
 
 class ProtobufNativeSchema(Schema):
-    """Protobuf messages, with their descriptors as the schema (``PROTOBUF_NATIVE``)."""
+    """Schema for protobuf messages, which declares their descriptors (``PROTOBUF_NATIVE``)."""
 
     def __init__(self, record_cls: type[Message]) -> None:
         """:raises TypeError: ``record_cls`` is not a class of protobuf messages"""

@@ -1,4 +1,4 @@
-"""Records in Avro, read with the writer's definition."""
+"""The Avro schema, which decodes messages with the schema with which they were written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ log = logging.getLogger("magnetar.client.pulsar")
 
 
 class AvroSchema(Schema):
-    """An Avro schema of ``Record`` classes, or of dictionaries with a given definition."""
+    """Schema for ``Record`` classes, or for dictionaries with an Avro definition, that are encoded as
+    Avro.
+    """
 
     def __init__(
         self, record_cls: type[AvroRecord] | None, schema_definition: Definition | None = None
@@ -43,14 +45,18 @@ class AvroSchema(Schema):
         return self._values.encode(obj)
 
     def encode_dict(self, d: Definition) -> Definition:
-        """Converts the values of a record for Avro: enumerations to names, records to dictionaries."""
+        """Converts the values of a record's fields to the types that Avro encodes: enumeration members to
+        their names, records to dictionaries.
+        """
         return self._values.encode_dict(d)
 
     def decode(self, data: bytes) -> object:
         return self._values.decode(data)
 
     def decode_message(self, msg: PulsarMessage) -> object:
-        """Returns the value of a message, read with the writer's definition if the broker has it."""
+        """Decodes the value of a message, with the schema with which it was written if the broker has this
+        schema.
+        """
         if self._client is None or msg.int_schema_version() < 0:
             return self.decode(msg.data())
         topic, version = msg.topic_name(), msg.int_schema_version()
@@ -68,7 +74,7 @@ class AvroSchema(Schema):
         return self._values.decode(msg.data(), writer)
 
     def _get_writer_schema(self, topic: str, version: int) -> object:
-        """Returns the writer's schema.
+        """Returns the schema of the given version, in the parsed form of fastavro.
 
         :raises ValueError: the schema is not an Avro record
         :raises PulsarException: the broker refused, or did not answer
