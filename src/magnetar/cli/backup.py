@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEPT = 7
 _BYTES_PER_SECOND = "100m"
 _SHOWN = 5
-"""Maximum number of files without a backup that are listed."""
+"""Maximum number of files without a backup whose names are printed."""
 
 
 def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -112,7 +112,7 @@ def _speed(text: str) -> int:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Makes SIGTERM stop the work like Ctrl-C, so that incomplete files are removed."""
+    """A context manager: SIGTERM ends the block like Ctrl-C, so that incomplete files are removed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -125,7 +125,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def run_backup(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backup was taken, 1 it was not."""
+    """Runs ``magnetar backup``; returns the exit code: 0 the backup was taken, 1 it was not."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
     from magnetar.ledger.interface import LedgerError
@@ -163,7 +163,7 @@ def run_backup(parsed: argparse.Namespace) -> int:
 
 
 def run_restore(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backup was restored, 1 it was not."""
+    """Runs ``magnetar restore``; returns the exit code: 0 the backup was restored, 1 it was not."""
     from magnetar.server.backup_folder import BackupRefused
     from magnetar.server.restore import RestoreRequest, restore_backup
 
@@ -188,7 +188,7 @@ def run_restore(parsed: argparse.Namespace) -> int:
 
 
 def run_verify_backup(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backups are intact, 1 they are not."""
+    """Runs ``magnetar verify-backup``; returns the exit code: 0 the backups are intact, 1 they are not."""
     from magnetar.server.backup_folder import BackupRefused
     from magnetar.server.restore import verify_backups
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("standalone", "broker", "proxy", "websocket")
 _WIDEST = 40
-"""Maximum number of characters of a value in the table."""
+"""Longer values are truncated to this number of characters in the table."""
 
 
 def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,8 +58,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def run_check(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 a start would not be refused; 1 a start would be refused, or the file cannot
-    be read.
+    """Runs ``magnetar check``; returns the exit code: 0 a broker would start with the file; 1 it would refuse
+    to start, or the file cannot be read.
     """
     from magnetar.config.reading import ConfigurationError
     from magnetar.server.configuration_check import check, kind_of
@@ -96,7 +96,7 @@ def _json(kind: str, checked: Checked) -> str:
 
 
 def _table(checked: Checked) -> list[str]:
-    """Returns a table of the settings by status, the most serious status first."""
+    """Returns the lines of a table of the settings, sorted by status, the most serious status first."""
     from magnetar.config.fates import Fate
 
     order = list(Fate)
@@ -111,7 +111,7 @@ def _cut(value: str) -> str:
 
 
 def _sentences(kind: str, checked: Checked) -> list[str]:
-    """Returns the messages that a start would print, and whether the start would succeed."""
+    """Returns sentences: what a start would print about the settings, and whether the start would succeed."""
     from magnetar.config.fates import Fate
 
     told = [each for each in checked.findings if each.fate in (Fate.NOT_HONOURED, Fate.UNKNOWN)]
@@ -154,7 +154,9 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run_doctor(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 no problems or only warnings, 1 a problem would prevent a start."""
+    """Runs ``magnetar doctor``; returns the exit code: 0 no problems or only warnings, 1 a problem would
+    prevent a start.
+    """
     from magnetar.server.diagnosis import FindingState
 
     told: list[Finding] = []

@@ -1,5 +1,5 @@
-"""Addresses and credentials for commands, from flags, the environment, or a ``client.conf``, in this order.
-``PULSAR_CLIENT_CONF`` names the file; its keys are Pulsar's.
+"""Addresses and credentials for commands, from flags, environment variables or a ``client.conf``; the first
+of these that has a value counts. ``PULSAR_CLIENT_CONF`` names the file; its keys are Pulsar's.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ENVIRONMENT = {
 _ADMIN_URL = "http://localhost:8080"
 _SERVICE_URL = "pulsar://localhost:6650"
 _WARNING_SECONDS = 2.0
-"""Timeout of the request that precedes a warning, in seconds."""
+"""Time-out of the request in :meth:`ClusterAccess.warn_of_deletion`, in seconds."""
 _OWN_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 Flags = Mapping[str, str | bool | None]
 """Command-line flags, by the keys of ``client.conf``; None and False mean that a flag was not given."""
 
 
 class AccessRefused(Exception):
-    """A setting of the client cannot be used; the text says why, without secrets."""
+    """A setting for access to the cluster cannot be used; the error text says why, and has no secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class ClusterAccess:
     """SNI proxy for all connections to brokers; None: no proxy."""
 
     def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
-        """Returns the admin interface.
+        """Returns a client of the admin interface.
 
-        :raises AdminError: the URL of the interface is malformed
+        :raises AdminError: the URL of the admin interface is malformed
         """
         from magnetar.admin_client.http import AdminHttp
 
@@ -64,10 +64,10 @@ class ClusterAccess:
         )
 
     def warn_of_deletion(self, topic: str, warn: Callable[[str], None]) -> None:
-        """Calls ``warn`` if the broker reports that a topic without subscriptions will be deleted soon. There
-        is no warning if the admin interface does not answer or refuses: publishing needs neither the
-        interface nor the permission to look at topics. The interface is not asked if only one of the two
-        addresses is the default address, because they may belong to different clusters.
+        """Calls ``warn`` if the broker reports that a topic without subscriptions will be deleted soon. If
+        the admin interface does not answer or refuses, there is no warning, because publishing needs neither
+        the interface nor the permission to look at topics. If only one of the two addresses is the default,
+        the interface is not asked, because the addresses may belong to different clusters.
         """
         from magnetar.admin_client import AdminError, topic_path
 
@@ -117,13 +117,15 @@ def cluster_access(flags: Flags) -> ClusterAccess:
 
 
 def _general(found: Mapping[str, str], scheme: str) -> str:
-    """Returns ``serviceUrl`` if its scheme fits the listener; empty text otherwise."""
+    """Returns the setting ``serviceUrl`` if it has the given scheme; otherwise an empty string."""
     both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
     return next((url for url in both if url.startswith(scheme)), "")
 
 
 def _settings(flags: Flags) -> dict[str, str]:
-    """Returns the settings that are not empty, by the keys of ``client.conf``."""
+    """Returns the settings from flags, environment and file that are not empty, by the keys of
+    ``client.conf``.
+    """
     found = _of_file()
     for variable, key in _ENVIRONMENT.items():
         if os.environ.get(variable):
@@ -183,8 +185,8 @@ def _files(found: Mapping[str, str]) -> TlsFiles:
 
 
 def error_text(error: Exception) -> str:
-    """Returns the text that a command prints for an error: with the class name for errors of the client, and
-    with advice for a missing topic.
+    """Returns the text that a command prints for an error. Errors of the client are preceded by their class
+    name; a missing topic is followed by advice.
     """
     from magnetar.client.exceptions import PulsarException, TopicNotFound
 

@@ -97,8 +97,8 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def run_export_ledgers(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 all topics were or can be exported, 1 some were not or cannot be, 2 wrong
-    usage.
+    """Runs ``magnetar export-ledgers``; returns the exit code: 0 all topics were (or can be) exported, 1 some
+    were not (or cannot be), 2 wrong usage.
     """
     from magnetar.exporting.namespaces import WhichPolicies
     from magnetar.naming.name_rules import InvalidName
@@ -142,7 +142,7 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Returns the classes of the expected errors of ledgers, metadata and configuration."""
+    """Returns the exception classes of expected failures in ledgers, metadata and configuration."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict
     from magnetar.errors import BrokerError
     from magnetar.exporting.stored_topics import NotExported
@@ -163,7 +163,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _failed(what: str, error: Exception) -> int:
-    """Prints the failed step and the error; returns the exit code 1."""
+    """Prints which step failed, and the error; returns the exit code 1."""
     from magnetar.config.settings import ConfigurationError
 
     problems = error.problems if isinstance(error, ConfigurationError) else [f"{what}: {error}"]
@@ -226,7 +226,9 @@ def _hours(text: str) -> int:
 
 
 def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the search is complete, 1 the search failed."""
+    """Runs ``magnetar orphaned-ledgers``; returns the exit code: 0 the search is complete, 1 the search
+    failed.
+    """
     from magnetar.config.settings import load
     from magnetar.server.logs import configure_logging
     from magnetar.server.orphaned_ledgers import orphaned_ledgers

@@ -1,4 +1,4 @@
-"""Common parts of command lines: numbers, flags for access to a broker, and errors."""
+"""What several command lines share: parsing numbers, flags for access to a broker, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from magnetar.exit_codes import FAILED
 
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-"""Factors of size units."""
+"""Number of bytes in each unit of size."""
 _MOST = 1e12
 _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 
@@ -23,8 +23,8 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that suggests corrections for unknown options and commands."""
 
     def parse_known_args(self, *arguments: object, **options: object) -> tuple[Any, list[str]]:
-        """Refuses unknown arguments in the subparser, so that the error shows the usage of the given
-        command.
+        """Refuses unknown arguments. Each subparser does this itself, so that the error shows the usage of
+        the given command.
         """
         parsed, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
@@ -46,7 +46,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def advice(wanted: str, known: Iterable[str]) -> str:
-    """Returns similar names as the end of a sentence; empty text if no name is similar."""
+    """Returns the known names that are similar to ``wanted``, as the end of a sentence; an empty string if no
+    name is similar.
+    """
     # Imported only for mistyped names.
     from difflib import get_close_matches
 
@@ -80,9 +82,9 @@ def number(text: str) -> float:
 
 
 def quantity(text: str, units: Mapping[str, int]) -> int:
-    """Parses a whole number with an optional unit, in lower or upper case.
+    """Parses a whole number with an optional unit, in lower or upper case; returns the number times the unit.
 
-    :raises ValueError: the text is not a number with such a unit
+    :raises ValueError: the text is not a whole number with one of the units
     """
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or (match[2] and match[2].lower() not in units):
@@ -102,7 +104,7 @@ def say_not_there(program: str, command: str) -> int:
 
 
 class Refused(Exception):
-    """The command cannot be carried out as given; the text says why."""
+    """The command cannot be carried out as given; the error text says why."""
 
 
 def add_access_flags(command: argparse.ArgumentParser) -> None:
@@ -137,7 +139,9 @@ def add_proxy_flags(command: argparse.ArgumentParser) -> None:
 
 
 def access_values(parsed: argparse.Namespace) -> dict[str, str | None]:
-    """Returns the values of the access flags, by the keys of ``client.conf``; None: not given."""
+    """Returns the values of the flags for access to a broker, by the keys of ``client.conf``; None: not
+    given.
+    """
     return {
         "webServiceUrl": parsed.admin_url,
         "authPlugin": parsed.auth_plugin,

@@ -1,5 +1,5 @@
-"""``magnetar compact-topic``: compacts through the running broker, or in the data directory of a stopped
-one.
+"""``magnetar compact-topic``: compacts a topic, through a running broker or in the data directory of a
+stopped broker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def run_compact_topic(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the topic was compacted, 1 it was not."""
+    """Runs ``magnetar compact-topic``; returns the exit code: 0 the topic was compacted, 1 it was not."""
     from magnetar.config.settings import ConfigurationError, load
     from magnetar.ledger.embedded.identity import StoreLocked
     from magnetar.ledger.interface import LedgerError

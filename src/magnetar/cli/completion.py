@@ -67,7 +67,9 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:
-    """Prints a completion script, or the candidates for the next word, one per line."""
+    """Prints a completion script or, when such a script calls the command, the candidates for the current
+    word, one per line.
+    """
     if parsed.what in _SCRIPTS:
         sys.stdout.write(_SCRIPTS[parsed.what])
         return SUCCEEDED
@@ -112,7 +114,9 @@ def _split(line: str) -> tuple[list[str], str]:
 
 
 def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) -> Iterable[str]:
-    """Returns the candidates for the current word: subcommands, options, values of options, or topics."""
+    """Returns the candidates for the current word that a parser permits: subcommands, options, values of
+    options, or topics.
+    """
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for index, word in enumerate(words):
@@ -128,7 +132,9 @@ def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) 
 
 
 def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Action | None:
-    """Returns the next positional argument of the parser that the words leave open; None: there is none."""
+    """Returns the positional argument that the current word would be the value of; None: all positional
+    arguments have values.
+    """
     known = parser._option_string_actions
     given, skip = 0, False
     for word in words:

@@ -19,7 +19,7 @@ from magnetar.exit_codes import FAILED, SUCCEEDED
 _WIDTH = 100
 """Maximum width of sentences in characters; commands are not wrapped."""
 _WELL = ("nothing", "at_end", "replicating", "resting")
-"""Reasons that indicate no problem."""
+"""The reasons that do not indicate a problem."""
 _BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
 Paint = Callable[[str, str], str]
 
@@ -45,7 +45,7 @@ def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run_explain(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, 1 no explanation is available."""
+    """Runs ``magnetar explain``; returns the exit code: 0 success, 1 no explanation is available."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
     from magnetar.naming.name_rules import InvalidName
@@ -76,7 +76,9 @@ def _coloured(words: str, colour: str) -> str:
 
 
 def _printable(found: object) -> Any:
-    """Returns the value with all texts made safe for a terminal, because clients choose the names in them."""
+    """Returns the value without control characters in its strings, because clients choose the names that they
+    contain.
+    """
     if isinstance(found, dict):
         return {printable(name): _printable(each) for name, each in found.items()}
     if isinstance(found, list):
@@ -112,7 +114,7 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
 
 
 def _side(title: str, side: dict[str, Any], paint: Paint) -> list[str]:
-    """Returns the lines on one side, publishing or a subscription: title and reason, sentence, figures, and
+    """Returns the lines on publishing or on a subscription: title and reason, the explanation, numbers, and
     commands.
     """
     reason = side["reason"]
@@ -139,7 +141,7 @@ def _figure(value: str | float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a text such as ``4.2 s``, ``3 min``, ``5 h`` or ``2 days``."""
+    """Formats a duration, such as ``4.2 s``, ``3 min``, ``5 h`` or ``2 days``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     if seconds < 3600:
@@ -166,7 +168,9 @@ def add_explain_placement(commands: argparse._SubParsersAction[argparse.Argument
 
 
 def run_explain_placement(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, 1 no explanation is available."""
+    """Runs ``magnetar explain-placement``; returns the exit code: 0 success, 1 no explanation is
+    available.
+    """
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
 

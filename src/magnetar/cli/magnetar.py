@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints the version and exits. Collects the details only when requested, because that takes time."""
+    """The option ``--version``: prints the version and exits. It collects the details only when it is used,
+    because this takes time.
+    """
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
@@ -49,7 +51,10 @@ class _Version(argparse.Action):
 
 
 def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
-    """:param servers_alone: only the commands that start servers"""
+    """Returns the parser of the whole command line.
+
+    :param servers_alone: whether to include only the commands that start servers
+    """
     parser: argparse.ArgumentParser = CommandParser(
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )

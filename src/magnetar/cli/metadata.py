@@ -24,7 +24,7 @@ _URLS = {
     "auth_plugin": "authenticationPlugin",
     "auth_parameters": "authenticationParameters",
 }
-"""Options, with the keys of their values in a cluster's metadata."""
+"""Maps options to the keys under which a cluster's metadata has their values."""
 
 
 def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -156,7 +156,9 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def run_initialize_coordinators(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata exists, 1 it does not."""
+    """Runs ``initialize-transaction-coordinator-metadata``; returns the exit code: 0 the metadata now exists,
+    1 it does not.
+    """
     from magnetar.config.settings import SettingsContradict
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import ensemble_address
@@ -190,7 +192,7 @@ def _number(text: str) -> int:
 def _session(parsed: argparse.Namespace) -> SessionSettings:
     """Returns the settings of the session with ZooKeeper.
 
-    :raises SettingsContradict: the password file cannot be used
+    :raises SettingsContradict: the file with the password cannot be used
     """
     from magnetar.server.cluster_access import session_settings
 
@@ -214,7 +216,9 @@ def _access(parsed: argparse.Namespace) -> MetadataAccess:
 
 
 def run_initialize_cluster(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata is initialized, 1 it is not."""
+    """Runs ``initialize-cluster-metadata``; returns the exit code: 0 the metadata is initialized, 1 it is
+    not.
+    """
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
     from magnetar.server.cluster_setup import LEDGERS, ClusterSetup, SetupContradicts, bookkeeper_of
@@ -265,7 +269,7 @@ def add_recover_metadata(commands: argparse._SubParsersAction[argparse.ArgumentP
 
 
 def run_recover_metadata(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata was rebuilt, 1 it was not."""
+    """Runs ``recover-metadata``; returns the exit code: 0 the metadata was rebuilt, 1 it was not."""
     from magnetar.config.settings import ConfigurationError, load
     from magnetar.ledger.interface import LedgerError
     from magnetar.managed_ledger.errors import ManagedLedgerError

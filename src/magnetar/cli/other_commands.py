@@ -223,4 +223,4 @@ OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "verify-backup": run_verify_backup,
     "version": _version,
 }
-"""The function of each command except ``completion`` and the servers."""
+"""The function of each command, except ``completion`` and the commands that start servers."""

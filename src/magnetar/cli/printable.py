@@ -1,4 +1,6 @@
-"""Texts for a terminal: without control characters, fitted to columns, with readable sizes and times."""
+"""Formats text for a terminal: removes control characters, fits text to columns, and makes sizes and times
+readable.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def _cells_of(letter: str) -> int:
 
 
 def size(count: float) -> str:
-    """Returns a number of bytes with a unit and about three digits."""
+    """Formats a number of bytes, with a unit and about three digits."""
     value, unit = float(count), 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024
@@ -84,7 +86,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration with its two largest units."""
+    """Formats a duration with its two largest units."""
     minutes = int(seconds) // 60
     if minutes < 1:
         return f"{int(seconds)} s"
@@ -98,7 +100,7 @@ def duration(seconds: float) -> str:
 
 
 def when(milliseconds: int) -> str:
-    """Returns a time in UTC, from ms since 1970; ``-`` for 0."""
+    """Formats a time, given in milliseconds since 1970, in UTC; ``-`` for 0."""
     if not milliseconds:
         return "-"
     moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)

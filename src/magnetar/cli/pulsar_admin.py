@@ -31,7 +31,7 @@ _ALIASES = {
     "sources getstatus": "sources status",
     "sinks getstatus": "sinks status",
 }
-"""Pulsar's aliases of commands, with the full names."""
+"""Maps Pulsar's aliases of commands to the full names."""
 
 
 @on_standard_streams
@@ -82,7 +82,9 @@ def _version() -> int:
 
 
 def _told(root: Root, group: str) -> int:
-    """Prints help if no command is given: on request, or after a mistake; returns the exit code."""
+    """Prints help if the command line names no command, whether help was requested or a word is missing;
+    returns the exit code.
+    """
     from magnetar.cli.admin import help as told
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()
@@ -108,8 +110,9 @@ def _names() -> list[str]:
 
 
 def _check(wanted: str, shared: str, known: Iterable[str]) -> None:
-    """:param shared: common prefix of the names, which suggestions leave out
+    """Checks that a command exists.
 
+    :param shared: the prefix that all names have in common; suggestions leave it out
     :raises UsageError: the command is unknown
     """
     known = list(known)

@@ -1,5 +1,6 @@
-"""Commands that start servers: ``magnetar standalone`` runs everything in one process; ``broker`` uses
-ZooKeeper and BookKeeper; ``proxy``, ``discovery`` and ``websocket`` run in front of brokers.
+"""The commands that start servers. ``magnetar standalone`` runs a broker with its storage in one process;
+``broker`` runs a broker that uses ZooKeeper and BookKeeper; ``proxy``, ``discovery`` and ``websocket`` run
+servers in front of brokers.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def _run_broker(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Disables garbage collection while the modules of a server are imported.
+    """A context manager that disables garbage collection, while the modules of a server are imported.
 
     Imports leave almost no garbage, but collections would take a tenth of the start time.
     """
@@ -278,7 +279,7 @@ def _run_websocket(parsed: argparse.Namespace) -> int:
 
 
 def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the command-line options in the form of ``OptionsBeside``'s fields."""
+    """Returns command-line options that are not settings, by the names of the fields of ``OptionsBeside``."""
     return {
         "config": parsed.config,
         "overrides": _given(parsed, overrides),
@@ -290,7 +291,10 @@ def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) ->
 
 
 def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:
-    """Returns the given options as settings, by Pulsar's names."""
+    """Returns those options that were given as settings, by Pulsar's names.
+
+    :param keys: the setting for each option
+    """
     given = {key: getattr(parsed, option) for option, key in keys.items()}
     return {key: str(value) for key, value in given.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Standard streams that are closed before or while a command prints; emphasized text.
+"""Handles standard streams that are closed before or while a command prints; formats emphasized text.
 
 Text is emphasized on terminals only, unless ``NO_COLOR`` is set (https://no-color.org).
 """
@@ -19,8 +19,8 @@ _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
 def on_standard_streams(main: Main) -> Callable[..., int]:
-    """Returns a command that tolerates closed standard streams, and ends silently when a pipe closes its
-    output.
+    """Decorates the ``main`` function of a command: the command then tolerates closed standard streams, and
+    ends silently when a pipe closes its output.
     """
 
     @wraps(main)
@@ -38,15 +38,15 @@ def on_standard_streams(main: Main) -> Callable[..., int]:
 
 
 def discard_output() -> None:
-    """Discards further output to a closed pipe, because the interpreter flushes the streams again when it
-    exits.
+    """Redirects standard output to the null device after a pipe was closed, because the interpreter flushes
+    the streams again when it exits.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_missing() -> None:
-    """Opens closed standard streams on the null device, so that no other file gets their numbers and their
-    output.
+    """Opens the null device for each standard stream that is closed; otherwise the next file that is opened
+    would get the stream's descriptor and its output.
     """
     for number in range(3):
         try:

@@ -33,11 +33,11 @@ _MOST_TOKEN_BYTES = 1 << 20
 
 
 class TokensFailed(Exception):
-    """The command failed; the text says why."""
+    """The command failed; the error text says why."""
 
 
 def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command to the parser of ``magnetar``."""
+    """Adds the command ``tokens`` to the parser of ``magnetar``."""
     tokens = commands.add_parser(
         "tokens",
         help="create keys and tokens for authentication",
@@ -149,7 +149,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def run_tokens(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, 1 failure."""
+    """Runs ``magnetar tokens``; returns the exit code: 0 success, 1 failure."""
     from magnetar.errors import AuthenticationFailure
     from magnetar.security.key_material import UnusableKey
 
@@ -306,7 +306,7 @@ def _validate(parsed: argparse.Namespace) -> None:
 
 
 def _shown(value: object) -> str:
-    """Returns a JSON value in the text form of Java's maps."""
+    """Formats a JSON value as Java's ``toString()`` formats maps and lists."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}={_shown(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):

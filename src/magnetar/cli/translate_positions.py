@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _OFFSETS = "offsets"
 _HEAD_LINES = 2
-"""Number of lines before the offsets in a file of offsets: its version, and Spark's metadata."""
+"""Number of lines before the offsets in an offset file of a Spark checkpoint: the version, and Spark's
+metadata.
+"""
 
 
 def add_translate_positions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,7 +58,9 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
 
 
 def run_translate_positions(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 all ids were translated, 1 some were not, 2 wrong usage."""
+    """Runs ``magnetar translate-positions``; returns the exit code: 0 all ids were translated, 1 some were
+    not, 2 wrong usage.
+    """
     from magnetar.exporting.mapping import Mapping, NotTranslated
     from magnetar.naming.name_rules import InvalidName
 
@@ -82,9 +86,9 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
 
 
 def _translated(mapping: Mapping, topic: str, text: str) -> str:
-    """Returns the translated id.
+    """Translates a message id of a topic.
 
-    :raises NotTranslated: the text is not an id, or the mapping lacks it
+    :raises NotTranslated: the text is not a message id, or the mapping does not contain it
     """
     from magnetar.client.exceptions import InvalidMessage
     from magnetar.client.message_id import MessageId
@@ -119,9 +123,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
-    """Copies a checkpoint and translates its offsets.
+    """Copies the checkpoint of a Spark query, and translates the offsets in the copy.
 
-    :raises NotTranslated: the directory is not a checkpoint, or contains positions that the mapping lacks
+    :raises NotTranslated: the directory is not a checkpoint, or contains positions that the mapping does not
+        contain
     :raises OSError: a file cannot be read or written, or the target exists
     """
     from magnetar.exporting.mapping import NotTranslated
@@ -153,7 +158,8 @@ def _translated_offsets(mapping: Mapping, path: Path) -> str:
 
 
 def _translated_line(mapping: Mapping, line: str) -> str:
-    """Returns the offset of one source, translated; offsets of other kinds of sources remain unchanged.
+    """Translates the offset of one source, which is one line; offsets of sources other than topics remain
+    unchanged.
 
     :raises InvalidName: the offset contains an invalid topic name
     """

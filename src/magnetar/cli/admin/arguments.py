@@ -61,7 +61,7 @@ class Option:
     required: bool
     type: str
     default: str
-    """The text of the default; ``-``: no default."""
+    """The default as the command line would give it; ``-``: no default."""
     purpose: str
 
     @property
@@ -70,7 +70,7 @@ class Option:
         return self.names[0].lstrip("-")
 
     def parse(self, text: str) -> object:
-        """Returns the typed value.
+        """Converts the text of an argument to the option's type.
 
         :raises UsageError: the text is not a value of the option's type
         """
@@ -107,7 +107,7 @@ class Option:
         return text
 
     def initial(self) -> object:
-        """Returns the value that the command gets if the option is absent."""
+        """Returns the value that the command gets if the option is not given."""
         if self.type == "flag":
             return self.default in _TRUE
         if self.default == "-":
@@ -127,13 +127,13 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 @dataclass(slots=True)
 class AdminCommand:
     name: str
-    """``group command``."""
+    """The name of the group and of the command, separated by a space."""
     purpose: str
     operands: list[Option] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
 
     def parse(self, words: Sequence[str]) -> dict[str, object]:
-        """Returns the values, by the key of each option and operand.
+        """Parses the words after the command; returns the values by the keys of options and operands.
 
         :raises UsageError: an option is unknown, or an argument is missing or superfluous
         """
@@ -176,7 +176,9 @@ class AdminCommand:
 
 
 def _joined(before: Any, value: Any, option: Option) -> object:
-    """Combines repeated options that are lists or maps."""
+    """Returns the value of an option that is given again: lists and maps are extended, other values are
+    replaced.
+    """
     if option.type.startswith("list") and before:
         return [*before, *value]
     if option.type.startswith("map") and before:
@@ -203,7 +205,7 @@ def commands() -> dict[str, AdminCommand]:
 
 @dataclass(slots=True)
 class Root:
-    """The values of the common options."""
+    """The values of the options that all commands share."""
 
     flags: dict[str, str | bool | None] = field(default_factory=dict)
     """Connection settings, by the keys of ``client.conf``."""
@@ -226,7 +228,7 @@ def leading_options(root: Root, words: list[str]) -> list[str]:
 
 
 def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> list[str]:
-    """Parses the common options between the words of a command into ``root``; returns the remaining words.
+    """Parses the common options among the words after a command into ``root``; returns the remaining words.
     Options of the command itself take precedence.
 
     :raises UsageError: an option lacks its value
@@ -249,7 +251,9 @@ def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> lis
 
 
 def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
-    """Removes the first option and its value from ``rest`` and stores the value in ``root``."""
+    """Removes the first word, which is an option, and its value from ``rest``; stores the value in
+    ``root``.
+    """
     name, equals, attached = rest.pop(0).partition("=")
     if name in _HELP and name in known:
         root.help = True

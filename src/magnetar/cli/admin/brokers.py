@@ -1,4 +1,4 @@
-"""Commands of brokers, bookies and proxies: settings, racks, load, statistics."""
+"""Commands for brokers, bookies and proxies: settings, racks, load and statistics."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ PROXY_ACTIONS: dict[str, Action] = {
 
 
 def _quota(call: Call) -> str:
-    """Returns the path of a resource quota: the bundle's, or the default quota if no names are given.
+    """Returns the path of a bundle's resource quota, or of the default quota if neither namespace nor bundle
+    is given.
 
     :raises UsageError: only one of namespace and bundle is given
     """

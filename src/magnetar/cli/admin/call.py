@@ -14,7 +14,7 @@ from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
-"""Stands for an absent body, and for an answer that is not printed."""
+"""As a body: the request has no body. As an answer: nothing is printed."""
 
 _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 
@@ -55,30 +55,31 @@ class Call:
         return self._http.ask(method, path, sent, text, content_type=content_type)
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
-        """Requests raw bytes; returns the headers, by name in lower case, and the bytes.
+        """Sends a GET request; returns the headers of the response, by name in lower case, and its body.
 
         :raises AdminError: the broker refused, or did not answer
         """
         return self._http.fetch(path, query)
 
     def upload(self, path: str, content_type: str, sent: Sent) -> object:
-        """Sends a body that is too large for memory.
+        """Sends a POST request whose body is too large for memory; returns the broker's answer.
 
         :raises AdminError: the broker refused, or did not answer
         """
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 
     def download(self, path: str, take: Callable[[bytes], object]) -> Mapping[str, str]:
-        """Passes the bytes to ``take`` in pieces; returns the headers, by name in lower case.
+        """Sends a GET request, and passes the body of the response to ``take`` in pieces; returns the
+        headers, by name in lower case.
 
-        :raises AdminError: the broker refused or did not answer, or the contents are incomplete
+        :raises AdminError: the broker refused or did not answer, or the body is incomplete
         """
         return self._http.download(path, take)
 
     def send(
         self, method: str, path: str, query: dict[str, object] | None = None, body: object = SILENT
     ) -> object:
-        """Like :meth:`ask`, but the answer of the broker is not printed."""
+        """Like :meth:`ask`, but returns :data:`SILENT`, so that the broker's answer is not printed."""
         self.ask(method, path, query, body)
         return SILENT
 
@@ -90,12 +91,12 @@ class Call:
 
     @property
     def named(self) -> str:
-        """The name that the command refers to, as given."""
+        """The name of the object that the command refers to, as given."""
         return self._operand()
 
     @property
     def topic(self) -> str:
-        """The path of the topic in the admin interface.
+        """The path of the command's topic in the admin interface.
 
         :raises InvalidName: the topic name is not valid
         """
@@ -103,22 +104,23 @@ class Call:
 
     @property
     def namespace(self) -> str:
-        """The path of the namespace in the admin interface.
+        """The path of the command's namespace in the admin interface.
 
         :raises InvalidName: the name is not valid
         """
         return namespace_path(self._operand())
 
     def topics_of_namespace(self, domain: str) -> str:
-        """Returns the path of the namespace's topics.
+        """Returns the path at which the admin interface lists the namespace's topics.
 
+        :param domain: ``persistent`` or ``non-persistent``
         :raises InvalidName: the namespace name is not valid
         """
         return topics_path(self._operand(), domain)
 
     @property
     def subscription(self) -> str:
-        """The path of the subscription."""
+        """The path of the command's subscription in the admin interface."""
         return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
@@ -136,7 +138,7 @@ Action = Callable[[Call], object]
 
 
 def written(call: Call, value: object) -> Rows:
-    """Returns an answer as JSON: on one line, or indented with ``--indent``."""
+    """Formats an answer as JSON: on one line, or indented if ``--indent`` is given."""
     separators = None if call["indent"] else (",", ":")
     return Rows(
         [f"{json.dumps(value, indent=2 if call['indent'] else None, separators=separators)}\n"], value
@@ -144,12 +146,12 @@ def written(call: Call, value: object) -> Rows:
 
 
 def piece(text: str) -> str:
-    """Returns a text percent-encoded as one segment of a path."""
+    """Percent-encodes a string, as one segment of a path."""
     return quote(text, safe="")
 
 
 def properties_of(values: list[str] | None) -> dict[str, str]:
-    """Returns ``k=v`` texts as a map.
+    """Converts arguments of the form ``key=value`` to a dictionary.
 
     :raises UsageError: an item has no ``=``
     """

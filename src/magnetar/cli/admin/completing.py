@@ -1,4 +1,4 @@
-"""Completion of ``pulsar-admin`` command lines for shells."""
+"""Completes command lines of ``pulsar-admin`` for shells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from magnetar.cli.admin.rendering import FORMS
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 
 _SECONDS = 0.5
-"""Timeout of each request to the broker, in seconds."""
+"""Time-out of each request to the broker, in seconds."""
 _TOPICS = ("topicName", "topic")
 _NAMESPACES = ("namespaceName", "namespace", "namespaces")
 _DOMAINS = ("persistent://", "non-persistent://")
@@ -36,16 +36,16 @@ Ask = Callable[[str], Sequence[str]]
 def candidates(words: Sequence[str], current: str) -> list[str]:
     """Returns the completions of the current word.
 
-    :param words: the preceding words, without the program's name
-    :param current: the beginning of the word, possibly empty
+    :param words: the words before the current one, without the program's name
+    :param current: the beginning of the current word, possibly empty
     """
     found = _candidates(list(words), current)
     return [each for each in found if each.startswith(current)]
 
 
 def topics(current: str) -> list[str]:
-    """Returns completions of a topic name, one segment at a time, from the broker in the environment or
-    ``client.conf``.
+    """Returns completions of a topic name, up to the next ``/``; asks the broker that the environment or
+    ``client.conf`` names.
     """
     return [*_topics(current, lambda path: _asked(Root(), path))]
 

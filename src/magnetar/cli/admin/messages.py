@@ -15,7 +15,9 @@ from magnetar.cli.admin.call import Action, Call
 from magnetar.cli.admin.rendering import Rows
 
 _ABORTED, _UNCOMMITTED = "X-Pulsar-txn-aborted", "X-Pulsar-txn-uncommitted"
-"""Headers that mark messages of aborted and open transactions; they are printed as properties."""
+"""HTTP headers that mark messages of aborted and of open transactions; the command prints them as
+properties.
+"""
 _RULE = "-" * 73
 _DUMP_RULE = "+--------+-------------------------------------------------+----------------+"
 _DUMP_HEAD = (
@@ -26,7 +28,9 @@ _DUMP_HEAD = (
 
 
 def _milliseconds(text: str | None) -> int:
-    """Returns ms since 1970, from a date or, beyond the range of ``datetime``, from a number; 0 for None."""
+    """Parses a time in a header, which is a date or, beyond the range of ``datetime``, a number; returns
+    milliseconds since 1970, or 0 for None.
+    """
     if text is None:
         return 0
     return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
@@ -55,18 +59,18 @@ class _Message:
 
     @property
     def publish_time(self) -> int:
-        """In ms since 1970; 0: not set."""
+        """The publish time, in milliseconds since 1970; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-publish-time"))
 
     @property
     def event_time(self) -> int:
-        """In ms since 1970; 0: not set."""
+        """The event time, in milliseconds since 1970; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-event-time"))
 
     def text(self, *, redelivered: bool) -> str:
         """Returns the message in the format of Pulsar's tool.
 
-        :param redelivered: also print the redelivery count, as Pulsar does for some commands
+        :param redelivered: whether to include the redelivery count, as Pulsar does for some commands
         """
         lines = [
             f"{'Batch ' if self.batched else ''}Message ID: {self.id}",
@@ -80,7 +84,7 @@ class _Message:
         return "".join(f"{line}\n" for line in lines)
 
     def value(self) -> Mapping[str, object]:
-        """Returns the message as a JSON object; the content is in Base64, and also as text if it is valid
+        """Returns the message as a JSON object; the payload is in Base64, and also as a string if it is valid
         UTF-8.
         """
         try:
@@ -98,7 +102,7 @@ class _Message:
 
 
 def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
-    """Yields each message of an entry from its HTTP response."""
+    """Yields the messages of an entry that an HTTP response contains."""
     where = headers["x-pulsar-message-id"]
     ends = {name: "true" for name in (_ABORTED, _UNCOMMITTED) if headers.get(name.lower()) == "true"}
     properties = {**json.loads(headers.get("x-pulsar-property", "{}")), **ends}
@@ -121,8 +125,8 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 
 
 def _peek(call: Call) -> object:
-    """Prints the first messages of the backlog. Filtered messages do not count towards the limit; printed
-    markers do.
+    """Prints the first messages of a subscription's backlog. Messages that filters exclude do not count
+    towards the limit; markers that are printed do.
     """
     found: list[_Message] = []
     # The older command, persistent peek-messages, has neither of these options.

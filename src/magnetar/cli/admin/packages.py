@@ -22,7 +22,7 @@ _DIGEST = re.compile(r'"([0-9a-f]{64})"')
 
 
 def _name(call: Call) -> PackageName:
-    """Returns the name of the package.
+    """Parses the package name of the command.
 
     :raises InvalidName: the package name is not valid
     """
@@ -38,7 +38,7 @@ def _place(name: PackageName) -> str:
 
 
 def _metadata(call: Call) -> dict[str, object]:
-    """Returns Pulsar's ``PackageMetadata`` from the options."""
+    """Returns the JSON object ``PackageMetadata`` of Pulsar's REST API, with the values of the options."""
     contact = {} if call["contact"] is None else {"contact": call["contact"]}
     return {"description": call["description"], **contact, "properties": call["properties"] or {}}
 
@@ -67,7 +67,7 @@ def _upload(call: Call) -> str:
 
 
 def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
-    """Returns the bytes of the multipart form before and after the contents of the file."""
+    """Returns the parts of the multipart body before and after the file."""
     part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
     head = (
         f'{part}metadata"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n'
@@ -77,7 +77,9 @@ def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
 
 
 def _download(call: Call) -> str:
-    """Downloads to a temporary file and renames it, so that the target is either complete or unchanged."""
+    """Downloads a package to a temporary file, then renames this file, so that the target is either complete
+    or unchanged.
+    """
     name, path = _name(call), Path(call["path"])
     part = path.with_name(f"{path.name}.part")
     digest = hashlib.sha256()

@@ -16,15 +16,15 @@ from magnetar.naming.namespace_name import NamespaceName
 _MIB = 1 << 20
 Body = Callable[[Call], object]
 _RENAMED = {"messageTTL": "ttl"}
-"""Namespace options whose topic commands use another name."""
+"""Options of namespace commands that have another name in topic commands."""
 
 
 def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
-    """Returns a command for a policy of a namespace, or of a topic if the name has three parts.
+    """Returns a command for a policy of a namespace or, if the given name has three parts, of a topic.
 
     Pulsar's cookbook uses ``namespaces set-backlog-quota my-tenant/my-ns/my-topic`` for a policy of the
-    topic. A missing topic is created, as for a producer: a policy of the whole namespace would change topics
-    that the command does not name.
+    topic. A missing topic is created, as for a producer, because applying the policy to the whole namespace
+    would change topics that the command does not name.
 
     :param name: the name of the command, without its group
     :param topics: commands for topic policies, by name without the group
@@ -47,7 +47,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 
 
 def _means_topic(call: Call, *, create: bool) -> bool:
-    """Whether the name is a topic, not a namespace.
+    """Whether the name of the command is that of a topic, not of a namespace.
 
     :param create: create the topic if it is missing and its namespace exists
     :raises NotFound: neither the namespace nor the topic exists
@@ -68,8 +68,9 @@ def _means_topic(call: Call, *, create: bool) -> bool:
 
 
 def _create(call: Call, missing: NotFound) -> None:
-    """Creates the topic of the command.
+    """Creates the missing topic of the command.
 
+    :param missing: the error for the missing topic
     :raises NotFound: the topic's namespace does not exist
     """
     path = topic_path(call.named)
@@ -270,7 +271,7 @@ TOPIC: dict[str, PolicyCommand] = {
     "shadow-topics": PolicyCommand("shadowTopics", _names("topics"), "PUT"),
 }
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
-"""Policies whose values are lists and are printed as JSON."""
+"""Policies whose values are lists that are printed as JSON."""
 _SET_TO = {"deduplication-snapshot-interval": None}
 """Namespace policies that a ``remove`` command sets to this value."""
 
@@ -398,7 +399,7 @@ _S3 = {
     "Role": ("s3-role", "ro"),
     "RoleSessionName": ("s3-role-session-name",),
 }
-"""Fields of ``OffloadPolicies`` for the driver S3, with the options that set them."""
+"""Maps the fields of ``OffloadPolicies`` for the driver S3 to the options that set them."""
 _WHEN = {
     "managedLedgerOffloadThresholdInBytes": ("offloadAfterThreshold", "offloadThresholdInBytes"),
     "managedLedgerOffloadThresholdInSeconds": (

@@ -31,21 +31,23 @@ def render(answer: object, form: str = TEXT) -> str:
 
 
 class Rows:
-    """An answer with a text of its own; the forms JSON and table print the value."""
+    """An answer for which the form ``text`` prints given lines; the forms JSON and table print its value."""
 
     def __init__(self, lines: Iterable[str], value: object) -> None:
-        """:param lines: lines with line ends"""
+        """:param lines: the lines for the form ``text``, with line ends
+        :param value: the value for the other forms
+        """
         self.text = "".join(lines)
         self.value = value
 
 
 def rows(answer: Any) -> object:
-    """Formats a map with a line for each key, as Pulsar does for some answers."""
+    """Formats a dictionary with one line for each key, as Pulsar prints some answers."""
     return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
 
 def objects(answer: object) -> object:
-    """Formats a list as JSON, as Pulsar does for some answers."""
+    """Formats a list as JSON instead of one item per line, as Pulsar prints some answers."""
     return Rows([f"{_json(answer, '')}\n"], answer)
 
 
@@ -86,7 +88,7 @@ def _table(value: object) -> str:
 
 
 def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
-    """Returns the lines of a table.
+    """Formats objects as a table with one line for each object.
 
     :param records: objects by name; an empty name is not printed
     """

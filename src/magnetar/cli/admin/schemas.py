@@ -35,7 +35,7 @@ def _definition(kind: str, text: str) -> object:
 
 
 def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Converts a ``GetSchemaResponse`` to ``SchemaInfo``, as Pulsar's command prints it."""
+    """Converts a ``GetSchemaResponse`` of the REST API to the ``SchemaInfo`` that Pulsar's command prints."""
     kind, text, properties = answer["type"], answer["data"], answer["properties"]
     schema: Any = _definition(kind, text)
     if kind == _KEY_VALUE:
@@ -83,7 +83,7 @@ def _shown(*answers: object) -> Rows:
 
 
 def _payload(call: Call) -> object:
-    """Returns the ``PostSchemaPayload`` in a file.
+    """Reads the ``PostSchemaPayload`` for the request from the command's file.
 
     :raises UsageError: the file cannot be read, or is not JSON
     """

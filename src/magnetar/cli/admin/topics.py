@@ -22,11 +22,11 @@ from magnetar.naming.topic_name import Domain, TopicName
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 _POSITION = re.compile(r"(-?\d+):(-?\d+)")
 _OWN = "magnetar-cluster"
-"""Header with the name of the broker's cluster; brokers of Apache Pulsar do not send it."""
+"""HTTP header with the name of the broker's cluster; brokers of Apache Pulsar do not send it."""
 
 
 def message_id(text: str) -> dict[str, int]:
-    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``.
+    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``; returns the JSON object for a message id.
 
     :raises UsageError: the text is not one of these
     """
@@ -63,7 +63,7 @@ def _create_partitioned(call: Call) -> object:
 
 
 def _create_shadow(call: Call) -> object:
-    """Creates a shadow topic with as many partitions as its source."""
+    """Creates a shadow topic with as many partitions as its source topic."""
     source = TopicName.parse(call["source"])
     properties = {**(call.get("properties") or {}), SHADOW_SOURCE: str(source)}
     count = call.ask("GET", f"{topic_path(str(source))}/partitions")["partitions"]
@@ -91,8 +91,8 @@ def _delete(call: Call) -> object:
 
 
 def _matching(call: Call) -> list[str]:
-    """Returns the full names of the topics that match a regular expression, within the namespace at its
-    beginning.
+    """Returns the full names of the topics that match a regular expression, which begins with the name of
+    their namespace.
 
     :raises InvalidName: the pattern does not begin with a namespace
     :raises UsageError: the pattern is not valid
@@ -231,7 +231,9 @@ def _lookup(call: Call) -> object:
 
 
 def _partitioned_lookup(call: Call) -> object:
-    """Returns the broker of each partition, or the partitions of each broker, as JSON."""
+    """Looks up all partitions of a topic; returns the broker of each partition, or the partitions of each
+    broker.
+    """
     count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
     if not count:
         raise AdminError("Topic is not a partitioned topic")
@@ -448,10 +450,10 @@ def _path_of(namespace: NamespaceName) -> str:
 
 
 def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> bool:
-    """Asks for confirmation if the list ``wanted`` lacks the broker's own cluster; returns whether to
-    continue.
+    """Asks for confirmation if the clusters in ``wanted`` do not include the broker's own cluster, because
+    the broker then deletes topics; returns whether to continue.
 
-    :param namespace: the path of the namespace
+    :param namespace: the path of the namespace in the admin interface
     :param deleted: description of the topics that the broker would delete
     """
     if call.get("force"):

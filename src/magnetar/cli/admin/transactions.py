@@ -25,7 +25,9 @@ def _topic(call: Call, what: str, *pieces: object) -> str:
 
 
 def _coordinator(call: Call) -> dict[str, str]:
-    """Returns the query parameters for one coordinator, also for id 0; empty: all coordinators."""
+    """Returns the query parameters that select one coordinator, also if its id is 0; empty: all
+    coordinators.
+    """
     number = call["coordinator-id"]
     return {} if number is None else {"coordinatorId": str(number)}
 

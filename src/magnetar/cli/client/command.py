@@ -1,4 +1,4 @@
-"""Runs ``pulsar-client`` after parsing its command line."""
+"""Carries out a parsed command line of ``pulsar-client``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ COMMANDS_OF_LATER = ("generate_documentation",)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Exits with 1, as Pulsar's tool does."""
+        """Prints the error, and exits with 1, as Pulsar's tool does."""
         self.print_usage()
         self.exit(FAILED, f"{self.prog}: {message}\n")
 
@@ -133,7 +133,7 @@ def _produce(commands: object) -> None:
 
 
 def _add_keys(made: argparse.ArgumentParser) -> None:
-    """Adds the flags of messages with a key and a value."""
+    """Adds the flags for messages with a key and a value (KEY_VALUE schemas)."""
     add = made.add_argument
     add(
         "--key-value-encoding-type",

@@ -1,4 +1,6 @@
-"""``pulsar-client produce``: schemas of the command line, encoding of contents and keys, and sending."""
+"""``pulsar-client produce``: parses the schemas of the command line, encodes payloads and keys, and sends
+messages.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _Encode = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A ``produce`` command whose options were checked without contacting a broker."""
+    """What a ``produce`` command sends; the options were checked without contacting a broker."""
 
     contents: Sequence[bytes]
     message: dict[str, object]
@@ -31,7 +33,7 @@ class Prepared:
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
-    """Reads the messages and options of ``pulsar-client produce``.
+    """Reads and checks the messages and the options of ``pulsar-client produce``.
 
     :raises Refused: there are no messages, or options contradict each other
     :raises OSError: a file cannot be read
@@ -95,7 +97,7 @@ def _options(
 
 
 def _given(parsed: argparse.Namespace) -> list[bytes]:
-    """Returns the contents given by -m, followed by the contents of the files given by -f."""
+    """Returns the payloads given with ``-m``, followed by those in the files given with ``-f``."""
     found: list[bytes] = []
     for text in parsed.messages:
         # Without a separator each character is a message, as with Pulsar's tool.
@@ -109,8 +111,8 @@ def _given(parsed: argparse.Namespace) -> list[bytes]:
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
-    """Parses one property per item, as Pulsar's tool does: commas are part of the value, and text after a
-    second ``=`` is dropped.
+    """Parses items of the form ``key=value``, one property each. As in Pulsar's tool, a comma is part of the
+    value, and what follows a second ``=`` is dropped.
     """
     found = {}
     for text in given:
@@ -152,15 +154,15 @@ def _no_key_part(parsed: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class SchemaFlag:
-    """A schema that a flag declares for contents or keys."""
+    """A schema that a flag declares for values or keys."""
 
     flag: str
     schema: ProducerSchema
     encode: _Encode | None
-    """Encodes a text; None: contents are sent unchanged."""
+    """Encodes a string; None: payloads are sent unchanged."""
 
     def encoded(self, data: bytes, what: str) -> bytes:
-        """Returns a content of the command line or of a file, encoded with the schema.
+        """Encodes data from the command line or from a file with the schema.
 
         :param what: description of the data, for errors
         :raises Refused: the data do not match the schema
@@ -180,8 +182,9 @@ class SchemaFlag:
 def declared(flag: str, text: str) -> SchemaFlag:
     """Returns the schema that an option declares.
 
-    :param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
-    :raises Refused: the text has no such form, or the definition is not valid
+    :param text: the value of the flag: ``bytes``, ``string``, or ``avro:`` or ``json:`` followed by a
+        definition
+    :raises Refused: the value has none of these forms, or the definition is not valid
     """
     if text == "bytes":
         return SchemaFlag(flag, ProducerSchema("BYTES"), None)

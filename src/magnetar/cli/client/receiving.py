@@ -24,10 +24,10 @@ _BOUNDARY = "----- got message -----"
 
 
 def prepared(parsed: argparse.Namespace) -> TopicsArguments:
-    """Returns the options that consumers and readers share.
+    """Returns the client options that the commands ``consume`` and ``read`` share.
 
     :raises Refused: options contradict each other
-    :raises CryptoError: the key cannot be read
+    :raises CryptoError: the private key cannot be read
     """
     if parsed.command == "consume" and not 0 <= parsed.start_timestamp <= parsed.end_timestamp:
         raise Refused(
@@ -110,9 +110,10 @@ def _printed(
     *,
     until_ms: int | None = None,
 ) -> Iterator[Message]:
-    """Prints and yields the requested number of messages; ``--hide-content`` suppresses the printing.
+    """Prints the requested number of messages unless ``--hide-content`` is given, and yields each of them.
 
-    :param until_ms: stop before the first message that was published later, in ms since 1970
+    :param until_ms: stop before the first message that was published after this time, in milliseconds since
+        1970; None: no such limit
     """
     pace = paced(parsed.rate)
     shown = shower(parsed, SchemaDecoders(client, _warn))
@@ -137,9 +138,9 @@ def _warn(words: str) -> None:
 
 
 def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Message], str]:
-    """Returns a function that formats a message.
+    """Returns a function that formats a message as the flags require.
 
-    :param contents: decodes values with their schemas
+    :param contents: decodes payloads with the schemas of their topics
     """
 
     def content(message: Message) -> str:
@@ -157,7 +158,10 @@ def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Me
 
 
 def described(message: Message, content: str) -> str:
-    """Returns the text of a message: its fields, followed by the content."""
+    """Formats a message: its fields, followed by its content.
+
+    :param content: the payload, as it is to be printed
+    """
     properties = ", ".join(f"{key}={value}" for key, value in message.properties().items())
     return (
         f"publishTime:[{message.publish_timestamp()}], eventTime:[{message.event_timestamp()}], "

@@ -1,1 +1,1 @@
-"""``magnetar tail``, ``produce`` and ``consume``: messages in a terminal, and in pipes."""
+"""``magnetar tail``, ``produce`` and ``consume``: read and publish messages in a terminal or in a pipe."""

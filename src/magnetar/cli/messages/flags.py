@@ -14,7 +14,9 @@ from magnetar.cli.command_lines import add_access_flags, count, positive
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MOST_LAST = 1000
-"""Maximum value of ``--last``; all messages are collected before printing."""
+"""Maximum value of ``--last``; it is limited because the command collects all these messages before it prints
+them.
+"""
 _Commands = argparse._SubParsersAction  # argparse has no other name for it.
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -187,17 +189,17 @@ class Start:
     """A start position: exactly one of the fields is set."""
 
     end: str = ""
-    """``earliest`` or ``latest``; empty: not set."""
+    """``earliest`` or ``latest``; empty: another field is set."""
     position: tuple[int, int] | None = None
-    """(ledger id, entry id)."""
+    """(ledger id, entry id); None: another field is set."""
     time_ms: int | None = None
-    """Publish time in ms since 1970."""
+    """Publish time in milliseconds since 1970; None: another field is set."""
 
 
 def start_of(text: str, now: float) -> Start:
     """Parses ``earliest``, ``latest``, ``LEDGER:ENTRY`` or a time.
 
-    :param now: seconds since 1970
+    :param now: the present time, in seconds since 1970
     :raises ValueError: the text is not one of these
     """
     if text in ("earliest", "latest"):
@@ -214,11 +216,11 @@ def start_of(text: str, now: float) -> Start:
 
 
 def time_of(text: str, now: float) -> int:
-    """Parses an ISO 8601 time, in the local zone if the text names none, or an age such as ``10m`` (s, m, h,
-    d).
+    """Parses an ISO 8601 time, which is local if it has no time zone, or an age such as ``10m`` (units s, m,
+    h and d).
 
-    :param now: seconds since 1970, from which ages count
-    :returns: ms since 1970
+    :param now: the present time, in seconds since 1970, from which an age is subtracted
+    :returns: the time in milliseconds since 1970
     :raises ValueError: the text is not a time or an age
     """
     ago = _AGO.fullmatch(text)

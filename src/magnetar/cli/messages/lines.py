@@ -1,4 +1,4 @@
-"""Formats messages as lines; the schemas of the topic decode the contents."""
+"""Formats messages as lines, with payloads decoded by the topic's schemas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ Print = Callable[[Message], None]
 
 
 def printer(form: str, contents: SchemaDecoders) -> Print:
-    """Returns a function that prints a message without buffering; ``form`` is ``text`` or ``json``."""
+    """Returns a function that prints a message at once, without buffering.
+
+    :param form: ``text`` or ``json``
+    """
     line = json_line if form == "json" else text_line
 
     def write(message: Message) -> None:
@@ -36,12 +39,14 @@ def printer(form: str, contents: SchemaDecoders) -> Print:
 
 
 def json_line(message: Message, contents: SchemaDecoders) -> str:
-    """Returns all fields of the message as JSON; see :func:`magnetar.client.readable.described`."""
+    """Formats all fields of a message as one line of JSON; see :func:`magnetar.client.readable.described`."""
     return json.dumps(described(message, contents.decoded(message)))
 
 
 def text_line(message: Message, contents: SchemaDecoders) -> str:
-    """Returns the publish time, key, properties and content in one line; ``-`` stands for an empty field."""
+    """Formats publish time, key, properties and content of a message in one line; ``-`` stands for an empty
+    field.
+    """
     key = message.partition_key() if message.has_partition_key() else "-"
     properties = ",".join(f"{name}={value}" for name, value in message.properties().items()) or "-"
     parts = (time_text(message.publish_timestamp()), key, properties, _content(message, contents))
@@ -61,7 +66,9 @@ def _content(message: Message, contents: SchemaDecoders) -> str:
 
 
 def time_text(milliseconds: int) -> str:
-    """Returns the time in UTC, or the milliseconds if ``datetime`` cannot represent the time."""
+    """Formats a time, given in milliseconds since 1970, in UTC; returns the number if ``datetime`` cannot
+    represent the time.
+    """
     try:
         at = _1970 + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -70,17 +77,17 @@ def time_text(milliseconds: int) -> str:
 
 
 class SchemaDecoders:
-    """Decodes contents; fetches each version of a schema once."""
+    """Decodes the payloads of messages; fetches each schema version only once."""
 
     def __init__(self, client: Client, warn: Callable[[str], None]) -> None:
-        """:param warn: called with the reason if a schema cannot be fetched or used"""
+        """:param warn: called with a warning if a schema cannot be fetched or used"""
         self._client = client
         self._warn = warn
         self._known: dict[tuple[str, bytes], tuple[str, DecodeMessage] | None] = {}
 
     def decoded(self, message: Message) -> tuple[str, object] | None:
-        """Returns the schema type and the value; None: there is no schema, or the content does not match
-        it.
+        """Returns the schema type and the decoded value of a message; None: there is no schema, or the
+        payload does not match it.
         """
         if message.has_null_value() or message.encryption() is not None:
             return None

@@ -16,9 +16,9 @@ from magnetar.cli.messages.run import Ends, paced, run
 from magnetar.client.readable import id_text
 
 _KEYS = ("partition_key", "partition_key_bytes", "null_partition_key")
-"""Fields for the key in different forms; a message has at most one of them."""
+"""The options of ``Producer.send`` for the different forms of a key; a message has at most one of them."""
 Outgoing = tuple[bytes, dict[str, Any]]
-"""A content, and the keyword arguments of ``Producer.send`` for it."""
+"""A payload, and the keyword arguments of ``Producer.send`` for it."""
 
 
 def run_produce(parsed: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
 
 
 def _replayed(text: bytes) -> Outgoing:
-    """Returns the message of a line in the form of ``-o json``.
+    """Parses a line that ``-o json`` printed; returns the message to publish.
 
     :raises Refused: the line has another form, or the message cannot be sent
     """

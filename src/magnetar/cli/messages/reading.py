@@ -23,8 +23,8 @@ _MORE = 4
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
-    """Yields the messages up to the present end, merged by publish time; each partition keeps its own
-    order.
+    """Yields the messages from the start position to the present end of the topic, merged by publish time;
+    the messages of each partition stay in order.
     """
     readers = [_reader(ends, each, start) for each in partitions]
     if start.time_ms is not None:
@@ -34,9 +34,9 @@ def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[
 
 
 def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Sequence[Message], MessageId]:
-    """Returns the last matching messages, and the id of the message after which later messages follow. An
-    entry can contain one message, several, or none for clients, so the number of entries grows until it
-    contains enough messages.
+    """Returns the last ``number`` messages that match ``wanted``, and the id of the topic's last message. An
+    entry can contain several messages or none, so the function reads more and more entries until they contain
+    enough messages.
 
     :param topic: a topic with one partition
     :raises AdminError: the start position cannot be determined
@@ -58,15 +58,15 @@ def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Se
 
 
 def followed(ends: Ends, topic: str, start: Start) -> Iterator[Message]:
-    """Yields the messages from the start position, then new ones, of all partitions in the order of
-    arrival.
+    """Yields the messages from the start position on, and then new messages as they arrive; messages of
+    different partitions are in the order of arrival.
     """
     place, inclusive = _place(start)
     yield from _coming(ends, topic, place, inclusive=inclusive, time_ms=start.time_ms)
 
 
 def behind(ends: Ends, topic: str, message_id: MessageId) -> Iterator[Message]:
-    """Yields the messages after ``message_id``, then new ones."""
+    """Yields the messages after ``message_id``, and then new messages as they arrive."""
     yield from _coming(ends, topic, message_id)
 
 
@@ -101,7 +101,7 @@ def _reader(ends: Ends, topic: str, start: Start) -> Reader:
 
 
 def _place(start: Start) -> tuple[MessageId, bool]:
-    """Returns the message id to start at, and whether the message of this id is read, too."""
+    """Returns the message id to start at, and whether the message with this id is itself read."""
     if start.position is not None:
         return MessageId(-1, *start.position), True
     return (MessageId.latest if start.end == "latest" else MessageId.earliest), False
@@ -114,15 +114,15 @@ def _rest(reader: Reader) -> Iterator[Message]:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Conditions on messages; a message must meet all of them."""
+    """Conditions for messages; a message must meet all of them."""
 
     key: str | None = None
-    """A glob; a message without a key does not match."""
+    """A pattern (glob) for keys, which messages without a key never match; None: any key or none."""
     properties: Sequence[tuple[str, str]] = ()
-    """Names of properties, with globs for their values."""
+    """Names of properties, each with a pattern (glob) for its value."""
     since_ms: int = 0
     until_ms: int | None = None
-    """Exclusive end of the publish times, in ms since 1970; None: no end."""
+    """Exclusive end of the publish times, in milliseconds since 1970; None: no end."""
 
     def has(self, message: Message) -> bool:
         published = message.publish_timestamp()

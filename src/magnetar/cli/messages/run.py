@@ -33,8 +33,8 @@ class Ends:
 
 
 def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:
-    """Runs a command; returns the exit code: 0 success, also after an interrupt or a closed output; 1
-    failure.
+    """Runs ``work``, the body of a command; returns the exit code: 0 success, also after an interrupt or when
+    the output was closed; 1 failure.
     """
     try:
         access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
@@ -52,7 +52,7 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
-    """Returns the key of ``--private-key``.
+    """Returns the key reader for ``--private-key``; None: the flag is not given.
 
     :raises CryptoError: the key cannot be read
     """
@@ -60,9 +60,10 @@ def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
 
 
 def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
-    """Returns the private key of a command for decryption.
+    """Returns a key reader for decryption with the private key that a flag gives.
 
-    :param given: a path, or a ``file:`` or ``data:`` URL, of a key in PEM; None: without decryption
+    :param given: the path, or the ``file:`` or ``data:`` URL, of a key in PEM; None: no decryption, the
+        function returns None
     :raises CryptoError: the key cannot be read
     """
     if given is None:
@@ -74,7 +75,7 @@ def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
 
 
 def paced(rate: float) -> Iterator[None]:
-    """Yields at most ``rate`` times per second; 0: no limit."""
+    """Yields forever, at most ``rate`` times per second; 0: no limit."""
     due = time.monotonic()
     while True:
         if rate:

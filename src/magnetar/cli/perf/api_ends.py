@@ -1,5 +1,5 @@
-"""Senders and receivers that use the client's producers, consumers and readers, with the costs of a user's
-program.
+"""Senders and receivers that use the client's producers, consumers and readers, so that they cost as much as
+in a user's program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ApiProducer:
         shared: Shared,
         extras: Mapping[str, Any],
     ) -> None:
-        """:param extras: further options: ``delay`` in s, ``event_time``, ``keys``"""
+        """:param extras: further options of the load: ``delay`` (in seconds), ``event_time`` and ``keys``"""
         self._client = client
         self._topic = topic
         self._number = number
@@ -52,8 +52,9 @@ class ApiProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """Opens the producer or consumer at the broker.
+        """Opens the producer.
 
+        :param on_room: called when receipts permit sending further messages
         :raises PulsarException: opening failed
         """
         self._on_room = on_room
@@ -117,7 +118,7 @@ class ApiProducer:
         return done
 
     def flush(self) -> None:
-        """Does nothing: the producer's timer sends its batches."""
+        """Does nothing, because the client's producer sends its batches itself, by a timer."""
 
     async def close(self) -> None:
         if self._producer is not None:
@@ -125,7 +126,7 @@ class ApiProducer:
 
 
 class ApiConsumer:
-    """A consumer, or a reader if a start position is given."""
+    """A receiver that uses the client's consumer or, if a start position is given, the client's reader."""
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class ApiConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """Opens the producer or consumer at the broker.
+        """Opens the consumer or reader.
 
         :raises PulsarException: opening failed
         """

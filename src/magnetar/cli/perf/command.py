@@ -1,4 +1,4 @@
-"""The commands ``produce``, ``consume``, ``read``, ``run`` and ``transaction``, in one or several
+"""Carries out the commands ``produce``, ``consume``, ``read``, ``run`` and ``transaction``, in one or several
 processes.
 """
 
@@ -92,8 +92,8 @@ def _about(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
-    """Returns live rates and their interval in seconds; None if there is neither a request nor a terminal for
-    them.
+    """Returns the object that prints live rates, and their interval in seconds; None if live rates were not
+    requested and the output is no terminal.
     """
     if share.of > 1:
         return None, 1.0
@@ -276,8 +276,8 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
-    """Waits until the broker reports no unacknowledged messages; calls ``failed`` with the number that
-    remains.
+    """Waits until the broker reports an empty backlog; if it does not in time, calls ``failed`` with a text
+    that contains the number of unacknowledged messages.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + _BACKLOG_SECONDS
@@ -314,7 +314,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Share], Any]] = {
 
 
 def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
-    """Runs the command in several processes; returns the raw results of each.
+    """Runs the command in several processes; returns the raw results of each process.
 
     :param given: the arguments of the command
     :raises InvalidConfiguration: a process failed; it has printed the reason

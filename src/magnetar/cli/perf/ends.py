@@ -1,4 +1,6 @@
-"""Interfaces of the load generator's senders and receivers, which use raw frames or the client's classes."""
+"""The interfaces of the load generator's senders and receivers. One implementation uses raw frames, the other
+the client's classes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Shared:
     failures: list[str] = field(default_factory=list)
     """Reasons why the measurement is not valid."""
     received: int = 0
-    """Messages received by all receivers."""
+    """Total number of messages that the receivers have received."""
     on_received: Callable[[], object] = lambda: None
     """Called when messages were received."""
 
@@ -31,21 +33,21 @@ class Shared:
 @dataclass(frozen=True)
 class SendSettings:
     size: int
-    """Size of a content in bytes."""
+    """Size of a payload in bytes."""
     batch: int
     """Maximum number of messages in a batch; 1: no batches."""
     batch_bytes: int
     batch_delay_ms: float
     max_outstanding: int
-    """Maximum number of messages without a receipt for each producer."""
+    """Maximum number of messages without a receipt, for each producer."""
     contents: tuple[bytes, ...]
-    """Contents of the messages, used in turn; exactly one for raw producers."""
+    """Payloads of the messages, which are used in turn; raw producers support only one."""
     compression: int
     access_mode: int
     producer_name: str
     send_timeout_millis: int
     chunking: bool = False
-    """Send contents that are larger than an entry in chunks."""
+    """Whether messages that are larger than the largest entry are sent in chunks."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class ReceiveSettings:
     cumulative: bool
     ack_delay_millis: float
     ack_group: int
-    """Maximum number of message ids in one ACK."""
+    """Maximum number of message ids in one ACK command."""
     batch_index_ack: bool
     replicated: bool
     rate: float
@@ -69,7 +71,7 @@ class ReceiveSettings:
 
 class PerfSender(Protocol):
     sent: int
-    """Number of messages passed to the connection."""
+    """Number of messages that were passed to the connection."""
     confirmed: int
     """Number of messages with a receipt."""
     latencies: Histogram
@@ -80,10 +82,10 @@ class PerfSender(Protocol):
         ...
 
     def send(self, count: int, due: int, interval: int) -> None:
-        """Sends ``count`` messages.
+        """Sends ``count`` messages, which were due at regular intervals.
 
-        :param due: time at which the first is due, in ns
-        :param interval: ns between messages
+        :param due: time at which the first message was due, in nanoseconds of the load generator's clock
+        :param interval: nanoseconds between the times at which messages were due
         """
         ...
 

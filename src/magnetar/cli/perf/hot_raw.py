@@ -1,8 +1,8 @@
-"""The inner loops of the load generator: creates frames from a template, and counts and checks messages.
+"""The inner loops of the load generator: build frames from a template, and count and check messages.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_raw.pxd``; no object per message.
-Message contents begin with 24 bytes: a magic number, the producer's number, a sequence number and the time at
-which the message was due, so that receivers can detect lost, duplicate and reordered messages.
+This module is plain Python that is also compiled, with the C types in ``hot_raw.pxd``; it creates no object
+per message. Payloads begin with 24 bytes: a magic number, the producer's number, a sequence number and the
+time at which the message was due, so that receivers can detect lost, duplicate and reordered messages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MAGIC = 0x4D675066
 _SUB = 128
 
 HEADER_SIZE = _HEADER
-"""The size in bytes of the smallest content that can be checked."""
+"""Size in bytes of the header at the beginning of payloads; smaller payloads cannot be checked."""
 
 
 class Histogram:
-    """Counts durations in ns, with an error of at most 0.8 %, up to 2^47 ns."""
+    """A histogram of durations up to 2^47 ns, with an error of at most 0.8 %."""
 
     def __init__(self) -> None:
         self.counts = array("q", bytes(8 * _SUB * 42))
@@ -32,9 +32,9 @@ class Histogram:
         self.maximum = 0
 
     def record(self, value: int, times: int = 1) -> None:
-        """Counts a value ``times`` times.
+        """Adds a duration ``times`` times.
 
-        :param value: in ns; negative values count as 0
+        :param value: the duration in nanoseconds; negative values count as 0
         """
         if value < 0:
             value = 0
@@ -53,7 +53,9 @@ class Histogram:
 
 
 class Window:
-    """The measured time window: counts messages that were due in [first, last), in ns."""
+    """The time window that is measured: only messages that were due in [first, last) count; times are in
+    nanoseconds.
+    """
 
     def __init__(self) -> None:
         self.first = 0x7FFFFFFFFFFFFFFF
@@ -61,7 +63,7 @@ class Window:
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a non-negative number; returns the end position."""
+    """Writes a non-negative number as a varint; returns the position after it."""
     while value > 127:
         out[position] = (value & 127) | 128
         value >>= 7
@@ -123,10 +125,10 @@ class RawSender:
         max_outstanding: int,
         window: Window,
     ) -> None:
-        """:param number: the producer's number, which contents of at least 24 bytes include
+        """:param number: the producer's number in the run, which payloads of at least 24 bytes contain
 
-        :param head: the serialized metadata field with the producer name
-        :param batch: maximum number of messages in a SEND; 1: no batches
+        :param head: the metadata field with the producer name, serialized
+        :param batch: maximum number of messages in an entry; 1: no batches
         """
         self.producer_id = producer_id
         self.number = number
@@ -158,10 +160,11 @@ class RawSender:
         self._told = 0
 
     def make(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
-        """Returns the frames of the next ``count`` messages.
+        """Builds the frames of the next ``count`` messages.
 
-        :param due: time at which the first message is due, in ns
-        :param interval: ns between messages
+        :param due: time at which the first message was due, in nanoseconds
+        :param interval: nanoseconds between the times at which messages were due
+        :param publish_ms: publish time, in milliseconds since 1970
         """
         if self.batch > 1:
             return self._make_batches(count, due, interval, publish_ms)
@@ -176,7 +179,9 @@ class RawSender:
         return parts[0] if len(parts) == 1 else bytearray().join(parts)
 
     def _make_run(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
-        """Returns frames of equal size, which are patched copies of the template."""
+        """Builds frames of equal size, as copies of the template in which the changing fields are
+        replaced.
+        """
         _put_varint(self._frame, self._time_at, publish_ms)
         whole = self._frame * count
         frame = self._frame
@@ -199,14 +204,14 @@ class RawSender:
         return whole
 
     def _patch(self, frame: bytearray, position: int, due: int) -> None:
-        """Updates the frame at ``position`` for the next message, except for its checksum."""
+        """Replaces the changing fields, except the checksum, in the frame at ``position``."""
         _put_varint(frame, position + self._sequence_at, self.next_sequence)
         _put_varint(frame, position + self._again_at, self.next_sequence)
         if self._size >= _HEADER:
             _put_header(frame, position + self._content_at, self.number, self.next_sequence, due)
 
     def _make_template(self, publish_ms: int) -> None:
-        """Builds a frame as the template for sequence ids up to ``_until``."""
+        """Builds a template, a frame that serves for all sequence ids up to ``_until``."""
         sequence = self.next_sequence
         self._checked = b""
         self._frame = encode_send(
@@ -265,10 +270,10 @@ class RawSender:
         return bytes(self._body[:position])
 
     def receipts(self, sequence_ids: array[int], count: int, now: int) -> int:
-        """Processes receipts; returns the number of messages they confirm. Unexpected receipts count in
-        ``errors``.
+        """Processes receipts; returns the number of messages that they confirm. Unexpected receipts are
+        counted in ``errors``.
 
-        :param now: in ns
+        :param now: the present time, in nanoseconds
         """
         before = self.next_receipt
         index = 0
@@ -294,12 +299,12 @@ class OrderCheck:
 
     def __init__(self, producers: int) -> None:
         self.expected = array("q", bytes(8 * producers))
-        """The next sequence number of each producer."""
+        """By producer number: the sequence number of the message that must come next."""
         self.missing: set[tuple[int, int]] = set()
-        """(producer, sequence number) of skipped messages that have not arrived."""
+        """Messages that were skipped and have not arrived since, as (producer number, sequence number)."""
         self.duplicates = 0
         self.disorder = 0
-        """Number of messages that arrived after a later one."""
+        """Number of messages that arrived too late: after a later message of the same producer."""
         self._expected = self.expected
         self._producers = producers
 
@@ -327,12 +332,14 @@ class RawReceiver:
     """Counts and checks the messages of one consumer."""
 
     def __init__(self, order: OrderCheck | None, window: Window) -> None:
-        """:param order: shared by the consumers of a subscription; None: the order is not checked"""
+        """:param order: checks the order; shared by all consumers of a subscription. None: the order is not
+        checked
+        """
         self.messages = 0
         self.size = 0
-        """Bytes of contents."""
+        """Total size of the received payloads, in bytes."""
         self.foreign = 0
-        """Number of messages from other producers than load generators."""
+        """Number of messages that no load generator has sent."""
         self.latencies = Histogram()
         self._order = order
         self._window = window
@@ -346,9 +353,10 @@ class RawReceiver:
         count: int,
         now: int,
     ) -> None:
-        """Processes uncompressed entries that ``read_messages`` found.
+        """Counts and checks the messages of uncompressed entries, as ``read_messages`` found them in received
+        frames.
 
-        :param now: ns since 1970
+        :param now: the present time, in nanoseconds since 1970
         """
         index = 0
         while index < count:
@@ -375,10 +383,11 @@ class RawReceiver:
             index += 1
 
     def take_content(self, content: bytes, published_ms: int, now: int) -> None:
-        """Processes the content of one message.
+        """Counts and checks one message.
 
-        :param published_ms: publish time, ms since 1970
-        :param now: ns since 1970
+        :param content: the payload
+        :param published_ms: publish time, in milliseconds since 1970
+        :param now: the present time, in nanoseconds since 1970
         """
         self._message(content, 0, len(content), published_ms, now)
 
@@ -399,7 +408,9 @@ class RawReceiver:
 
 
 def _number(buffer: bytes, position: int, end: int, wanted: int) -> int:
-    """Returns the number after the one-byte tag ``wanted``; 0 if the tag is not among the leading fields."""
+    """Returns the number in the protobuf field with the one-byte tag ``wanted``; 0 if none of the leading
+    number fields has this tag.
+    """
     while position < end - 1:
         tag = buffer[position]
         position += 1

@@ -1,4 +1,6 @@
-"""A run: warm-up, measured window, end; in a closed loop, or with messages that are due at given times."""
+"""A run of the load generator: warm-up, measurement window, and end. Producers work in a closed loop (as fast
+as receipts permit), or messages are due at given times.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _SECOND = 1_000_000_000
 _DRAIN_SECONDS = 60.0
 _CHECK_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
-"""Messages of a run that permits loss count as lost after this time without arrivals, in seconds."""
+"""In a run that permits loss, messages count as lost once no message has arrived for this time, in
+seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,27 +28,29 @@ class LoadPlan:
     """Duration, rate and number of messages of a run."""
 
     warmup: float
-    """Length of the warm-up before the measured window, in seconds."""
+    """Length of the warm-up before the measurement window, in seconds."""
     seconds: float
-    """Length of the measured window in seconds; 0: until ``messages`` are received."""
+    """Length of the measurement window in seconds; 0: it lasts until ``messages`` are received."""
     messages: int
     """Number of messages, including the warm-up, after which the run ends; 0: no limit."""
     rate: float
-    """Messages per second of all senders; 0: closed loop."""
+    """Messages per second of all senders together; 0: closed loop."""
     server_pids: Sequence[int]
     max_behind: int = 0
-    """Maximum number of sent but not received messages, over all senders of a closed loop; 0: no limit."""
+    """In a closed loop: maximum number of messages of all senders that are sent and not yet received; 0: no
+    limit.
+    """
     lossy: bool = False
-    """Whether messages can be lost, as on non-persistent topics."""
+    """Whether it is permitted that messages are lost, as on non-persistent topics."""
     begin_at: int = 0
-    """Start time in ns of the clock; 0: start at once."""
+    """Start time, in nanoseconds of the shared clock; 0: the run starts at once."""
 
 
 class Pump:
     """Makes senders send at the planned rate, or as fast as receipts permit."""
 
     def __init__(self, senders: Sequence[PerfSender], plan: LoadPlan, shared: Shared, copies: int) -> None:
-        """:param copies: number of receivers of each message; 0: unknown"""
+        """:param copies: how many receivers get each message; 0: unknown"""
         self._senders = senders
         self._copies = copies
         self._sent = 0
@@ -61,7 +67,7 @@ class Pump:
         self._stalled: set[int] = set()
         self._alarm: Alarm | None = None
         self.ended = not senders
-        """Whether all planned messages are sent."""
+        """Whether all planned messages were sent."""
 
     async def open(self) -> None:
         for index, sender in enumerate(self._senders):
@@ -92,7 +98,9 @@ class Pump:
             sender.flush()
 
     def _tick(self) -> None:
-        """Sends due messages, and schedules the next call for the time when messages are due."""
+        """Sends the messages that are due, and schedules the next call for the time when the next message is
+        due.
+        """
         now = self._shared.clock.now()
         while self._next and self._next[0][0] <= now and self._running:
             self._send_due(heappop(self._next)[1], now)
@@ -103,7 +111,9 @@ class Pump:
             self._alarm.set(self._next[0][0])
 
     def _send_due(self, index: int, now: int) -> None:
-        """Sends due messages of one sender; if the sender is full, they are sent when receipts arrive."""
+        """Sends the messages of one sender that are due; if too many of its messages have no receipt, sends
+        the rest later, when receipts arrive.
+        """
         due = self._due[index]
         sender = self._senders[index]
         count = min((now - due) // self._interval + 1, sender.room(), self._left)
@@ -116,7 +126,7 @@ class Pump:
             self._stalled.add(index)
 
     def _room(self, index: int) -> None:
-        """Called when receipts have made room in a sender: sends more."""
+        """Called when receipts permit a sender to send further messages: sends them."""
         if not self._running:
             return
         if self._interval:
@@ -138,7 +148,9 @@ class Pump:
         return self._sent - self._shared.received // self._copies
 
     def _received(self) -> None:
-        """Called when messages have arrived: resumes waiting senders."""
+        """Called when messages have arrived: if few enough are underway, resumes the senders that
+        ``max_behind`` has stopped.
+        """
         if self._waits and self._running and self._behind() <= self._max_behind * 3 // 4:
             self._waits = False
             for index in range(len(self._senders)):
@@ -153,7 +165,7 @@ class Pump:
 
 
 class Load:
-    """One run, with its senders, receivers and measured window."""
+    """One run, with its senders, receivers and measurement window."""
 
     def __init__(
         self,
@@ -165,7 +177,7 @@ class Load:
         report: Callable[[Load, float], object] | None = None,
         report_seconds: float = 1.0,
     ) -> None:
-        """:param copies: number of receivers of each message; 0: unknown
+        """:param copies: how many receivers get each message; 0: unknown
 
         :param report: called every ``report_seconds`` with this load and the seconds since the last call
         """
@@ -195,7 +207,7 @@ class Load:
 
     @property
     def size(self) -> int:
-        """Size of all received contents, in bytes."""
+        """Total size of all received payloads, in bytes."""
         return sum(receiver.size for receiver in self.receivers)
 
     async def run(self) -> None:
@@ -252,7 +264,9 @@ class Load:
         return Counters.take(self.published, self.received, self.size, self.plan.server_pids)
 
     async def _until(self, end: float) -> None:
-        """Waits until a time, or until no work is left."""
+        """Waits until a time of the monotonic clock, or until the run is done, interrupted or failed; reports
+        live rates meanwhile.
+        """
         next_report = time.monotonic() + self._report_seconds
         last_report = time.monotonic()
         while not self.shared.failures and not self.interrupted and not self._all_done():
@@ -275,11 +289,13 @@ class Load:
 
     @property
     def lost(self) -> int:
-        """Returns the number of confirmed messages that did not arrive."""
+        """The number of messages that have receipts but did not arrive at every receiver."""
         return max(0, self.published * self._copies - self.received)
 
     def _is_quiet(self, received: int, since: float) -> bool:
-        """Whether all messages have receipts and no further arrivals are expected."""
+        """Whether in a run that permits loss, all messages have receipts and no message has arrived for some
+        time.
+        """
         quiet = self.received == received and time.monotonic() - since > _QUIET_SECONDS
         return self.plan.lossy and quiet and self.published >= self.sent
 

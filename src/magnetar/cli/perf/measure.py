@@ -1,4 +1,6 @@
-"""Results: percentiles of latencies, and processor time and memory as the operating system reports them."""
+"""Computes results: percentiles of latencies, and the CPU time and memory that the operating system
+reports.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 
 
 def value_of(index: int) -> float:
-    """Returns the middle of a histogram's bucket, in ns."""
+    """Returns the middle of a histogram's bucket, in nanoseconds.
+
+    :param index: the index of the bucket
+    """
     if index < 2 * _SUB:
         return float(index)
     shift = index // _SUB - 1
@@ -26,7 +31,11 @@ def value_of(index: int) -> float:
 
 
 def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
-    """Returns the value in ns below which ``fraction`` of all values lie; 0 if there are none."""
+    """Returns the value in nanoseconds below which ``fraction`` of all values lie; 0 without values.
+
+    :param counts: the counts of a histogram, by bucket
+    :param total: the sum of the counts
+    """
     wanted = max(1, round(total * fraction))
     seen = 0
     for index, count in enumerate(counts):
@@ -37,7 +46,7 @@ def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """Returns the sum of histograms."""
+    """Returns a histogram with the values of all given ones."""
     result = Histogram()
     sums = result.counts
     for each in histograms:
@@ -51,13 +60,13 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def sparse(histogram: Histogram) -> dict[str, object]:
-    """Returns the counts above 0, in a form to pass to another process."""
+    """Encodes a histogram by its counts above 0, so that it can be passed to another process."""
     counts = [[index, count] for index, count in enumerate(histogram.counts) if count]
     return {"maximum": histogram.maximum, "counts": counts}
 
 
 def from_sparse(data: dict[str, Any]) -> Histogram:
-    """Returns the histogram that :func:`sparse` encoded."""
+    """Decodes a histogram that :func:`sparse` encoded."""
     result = Histogram()
     counts: array[int] = result.counts
     for index, count in data["counts"]:
@@ -68,7 +77,7 @@ def from_sparse(data: dict[str, Any]) -> Histogram:
 
 
 def milliseconds(histogram: Histogram) -> dict[str, float] | None:
-    """Returns percentiles in ms; None if the histogram is empty."""
+    """Returns percentiles and the maximum, by name, in milliseconds; None if the histogram is empty."""
     if not histogram.total:
         return None
     counts = histogram.counts
@@ -81,8 +90,8 @@ def milliseconds(histogram: Histogram) -> dict[str, float] | None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Returns the processor time that the processes have used since their start: all threads, user and
-    system, in seconds.
+    """Returns the CPU time in seconds that the processes have used since their start: of all threads, in user
+    and system mode.
 
     :raises OSError: a process has ended
     """
@@ -95,17 +104,17 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def resident_megabytes(pids: Sequence[int]) -> float:
-    """Returns the sum of the resident memory of the processes, in MB."""
+    """Returns the resident memory of the processes together, in MB."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return round(pages * os.sysconf("SC_PAGESIZE") / 1e6, 1)
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Values of the counters at one time."""
+    """A snapshot of the counters of a run."""
 
     moment: float
-    """Time of the monotonic clock, in seconds."""
+    """When the snapshot was taken, in seconds of the monotonic clock."""
     published: int
     received: int
     size: int

@@ -1,5 +1,5 @@
-"""The flags of ``pulsar-perf``: Pulsar's, and some of Magnetar's own. Imports only :mod:`argparse` and its
-types.
+"""The flags of ``pulsar-perf``: those of Pulsar, and some that only Magnetar has. Imports only
+:mod:`argparse` and its types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time for the load generator: a clock, and a timer with a finer resolution than the event loop's 1 ms."""
+"""A clock for the load generator, and a timer with a finer resolution than the event loop's 1 ms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _SECOND = 1_000_000_000
 
 
 class SharedClock:
-    """A clock in ns since 1970 that never goes back; processes on one machine agree within microseconds."""
+    """A clock that never goes back, in nanoseconds since 1970; the clocks of processes on one machine differ
+    by microseconds at most.
+    """
 
     def __init__(self) -> None:
         self.offset = time.time_ns() - time.monotonic_ns()
@@ -33,7 +35,9 @@ class _TimerSetting(ctypes.Structure):
 
 
 class Alarm:
-    """Calls a function at a given time, within about 50 µs if the system has ``timerfd``."""
+    """A timer that calls a function at a given time; if the system has ``timerfd``, it is at most about 50 µs
+    late.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: SharedClock, ring: Callable[[], object]
@@ -50,7 +54,11 @@ class Alarm:
             loop.add_reader(self._file, self._rung)
 
     def set(self, moment: int) -> None:
-        """Schedules the next call for ``moment`` of the clock; a past time calls the function at once."""
+        """Schedules the next call.
+
+        :param moment: the time of the call, in nanoseconds of the clock; if it is past, the function is
+            called at once
+        """
         monotonic = max(1, moment - self._clock.offset)
         if self._file < 0:
             if self._handle is not None:

@@ -32,12 +32,12 @@ async def _connect(services: Services, topic: str) -> Connection:
 
 
 class RawProducer:
-    """Sends the frames of :class:`RawSender`."""
+    """A producer that sends the frames of :class:`RawSender`."""
 
     def __init__(
         self, services: Services, topic: str, number: int, settings: SendSettings, shared: Shared
     ) -> None:
-        """:param number: the number of the producer, unique in the run"""
+        """:param number: the number of the producer, which is unique in the run"""
         self._services = services
         self._topic = topic
         self._number = number
@@ -53,8 +53,9 @@ class RawProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """Opens the producer or consumer at the broker.
+        """Opens the producer at the broker.
 
+        :param on_room: called when receipts permit sending further messages
         :raises PulsarException: opening failed
         """
         self._on_room = on_room
@@ -97,7 +98,7 @@ class RawProducer:
         self._connection.send(self._sender.make(count, due, interval, publish_ms))
 
     def flush(self) -> None:
-        """Does nothing, because this producer does not collect messages."""
+        """Does nothing, because this producer sends every message at once."""
 
     def receipts(self, run: ReceiptRun) -> None:
         sender = self._sender
@@ -145,7 +146,9 @@ class RawConsumer:
         order: OrderCheck | None,
         start: MessageId | None = None,
     ) -> None:
-        """:param start: the position to read from, without a durable subscription and acknowledgements"""
+        """:param start: the start position of a non-durable subscription, whose messages are not
+        acknowledged; None: the subscription is durable
+        """
         self._services = services
         self._topic = topic
         self._settings = settings
@@ -188,7 +191,7 @@ class RawConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """Opens the producer or consumer at the broker.
+        """Opens the consumer at the broker.
 
         :raises PulsarException: opening failed
         """

@@ -31,10 +31,10 @@ _MS = 1_000_000
 
 
 def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, object]:
-    """Returns the raw results of one process; :func:`added_up` adds up several.
+    """Returns the raw results of one process; :func:`added_up` combines those of several processes.
 
-    :param size: size of a published content, in bytes
-    :param disorder_counts: whether messages must be in order
+    :param size: size of a published payload, in bytes
+    :param disorder_counts: whether messages that arrive out of order make the run fail
     """
     first, last = load.first, load.last
     assert last is not None
@@ -74,9 +74,7 @@ def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, objec
 
 
 def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the sum of the raw results of several processes, which measured the same server at the same
-    time.
-    """
+    """Combines the raw results of several processes, which measured the same server at the same time."""
     whole = dict(parts[0])
     whole["void"] = "; ".join(part["void"] for part in parts if part["void"]) or None
     whole["began"] = min(part["began"] for part in parts)
@@ -90,9 +88,9 @@ def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, object]:
-    """Returns the final results, computed from raw results.
+    """Computes the final results of a run from the raw results.
 
-    :param about: description of the run, which is included unchanged
+    :param about: description of the run, which the results include unchanged
     """
     seconds = found["seconds"] or 1e-9
     published = found["published_in_window"]
@@ -119,7 +117,8 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
 def tell(result: dict[str, object], json_file: str | None) -> int:
     """Prints the results and writes the JSON file; returns the exit code.
 
-    :param json_file: ``-``: JSON on standard output instead of lines
+    :param json_file: path of the JSON file; ``-``: JSON is printed on standard output instead of lines; None:
+        no JSON
     """
     return tell_lines(result, json_file, _lines)
 
@@ -127,7 +126,7 @@ def tell(result: dict[str, object], json_file: str | None) -> int:
 def tell_lines(
     result: dict[str, object], json_file: str | None, lines: Callable[[dict[str, object]], list[str]]
 ) -> int:
-    """Like :func:`tell`, for results of any form.
+    """Like :func:`tell`, for results that another function formats as lines.
 
     :param lines: formats the results as lines
     """
@@ -165,7 +164,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 class Live:
-    """Prints a line with the current rates at intervals."""
+    """Prints a line with the current rates; called at regular intervals."""
 
     def __init__(self) -> None:
         self._published = 0
@@ -182,7 +181,7 @@ class Live:
 
 
 def write_histograms(found: dict[str, Any], file: str) -> None:
-    """Writes the latencies as an HdrHistogram log, with values in ns."""
+    """Writes the latencies to a file, as an HdrHistogram log with values in nanoseconds."""
     histograms = {name: from_sparse(found[name]) for name in ("publish", "end_to_end")}
     Path(file).write_text(log_text(histograms, found["began"], found["seconds"]))
 
@@ -200,7 +199,7 @@ def _zigzag(out: bytearray, value: int) -> None:
 
 
 def encode(histogram: Histogram) -> str:
-    """Returns one histogram in Base64 of the compressed V2 encoding."""
+    """Encodes a histogram in HdrHistogram's compressed V2 encoding, in Base64."""
     counts = list(histogram.counts)
     while counts and counts[-1] == 0:
         counts.pop()
@@ -220,7 +219,7 @@ def encode(histogram: Histogram) -> str:
 
 
 def log_text(histograms: Mapping[str, Histogram], began: float, seconds: float) -> str:
-    """Returns a log with one interval, in which each histogram's name is its tag.
+    """Returns an HdrHistogram log with one interval; the name of each histogram becomes its tag.
 
     :param began: start time, in seconds since 1970
     :param seconds: length of the interval, in seconds

@@ -29,7 +29,7 @@ from magnetar.client.transactions import Transaction
 
 T = TypeVar("T")
 _CONTENT_BYTES = 1024
-"""Content size of the official ``pulsar-perf transaction``."""
+"""Size of a payload in bytes, as in Pulsar's ``pulsar-perf transaction``."""
 _AGAIN_SECONDS = 0.02
 """Delay before a worker tries again to begin a transaction, in seconds."""
 _MOST_FAILURES = 5
@@ -42,7 +42,7 @@ class TransactionUse:
     """How producers and consumers use transactions."""
 
     seconds: float
-    """Timeout of a transaction, in seconds."""
+    """Time-out of a transaction, in seconds."""
     messages: int
     """Number of messages in a transaction."""
     aborts: bool
@@ -50,7 +50,7 @@ class TransactionUse:
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> TransactionUse | None:
-        """Returns the settings of ``produce`` or ``consume``; None: without transactions.
+        """Returns how ``produce`` or ``consume`` must use transactions; None: not at all.
 
         :raises InvalidConfiguration: ``--raw`` is given
         """
@@ -69,7 +69,9 @@ class TransactionUse:
 
 
 class TransactionalProducer(ApiProducer):
-    """A producer that sends in transactions; the next transaction begins while the last one ends."""
+    """A producer that sends in transactions; while a transaction is committed or aborted, the next one has
+    already begun.
+    """
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class TransactionalConsumer(ApiConsumer):
 
 @dataclass
 class WorkCounts:
-    """Counts of the work that the workers of the command ``transaction`` have done."""
+    """What the workers of the command ``transaction`` have done so far."""
 
     opened: int = 0
     not_opened: int = 0
@@ -206,8 +208,8 @@ class WorkCounts:
 
 
 class Workers:
-    """Workers; each repeatedly receives, begins a transaction, acknowledges, publishes, and ends the
-    transaction.
+    """The workers of the command ``transaction``. Each repeatedly receives messages, begins a transaction,
+    acknowledges the messages and publishes others in it, and ends it.
     """
 
     def __init__(self, parsed: argparse.Namespace, client: Client) -> None:
@@ -225,9 +227,10 @@ class Workers:
         self.failures: list[str] = []
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
-        """Opens the producers and consumers of all workers, and returns a function that runs each worker.
+        """Opens the producers and consumers of all workers; returns one function per worker, which runs the
+        worker.
 
-        :raises PulsarException: one cannot be opened
+        :raises PulsarException: a producer or consumer cannot be opened
         """
         return [await self._opened() for _ in range(self._parsed.num_test_threads)]
 
@@ -289,7 +292,7 @@ class Workers:
     async def _received(
         self, consumers: Sequence[Consumer | PartitionedConsumer | TopicsConsumer]
     ) -> list[tuple[Consumer | PartitionedConsumer | TopicsConsumer, Message]]:
-        """Waits for the messages of a transaction, before the transaction begins; returns each with its
+        """Waits for the messages that the next transaction will acknowledge; returns each with its
         consumer.
         """
         task: asyncio.Task[None] | None = asyncio.current_task()
@@ -454,7 +457,7 @@ def _figures(
 
 
 def lines_of(result: Mapping[str, object]) -> list[str]:
-    """Returns the results of :func:`transaction_load` as lines."""
+    """Formats the results of :func:`transaction_load` as lines."""
     lines = [
         f"measured {result['seconds']:.1f} s: {result['transactions']:,} transactions ended,"
         f" {result['transaction_rate']:,.1f} /s; {result['opened']:,} opened,"

@@ -36,7 +36,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 @dataclass(frozen=True)
 class Share:
-    """The part of the work that this process does."""
+    """Which part of the work this process does."""
 
     index: int = 0
     of: int = 1
@@ -53,7 +53,7 @@ class Share:
 def topic_names(parsed: argparse.Namespace) -> list[str]:
     """Returns the names of all topics of the run.
 
-    :raises InvalidConfiguration: the number of names is neither one nor that of -t
+    :raises InvalidConfiguration: the number of given names is neither 1 nor the value of ``-t``
     """
     names: list[str] = parsed.topics
     count = parsed.num_topic
@@ -149,8 +149,9 @@ def _check_is_plain(parsed: argparse.Namespace, contents: tuple[bytes, ...]) -> 
 
 
 def _check_raw(refused: Mapping[str, object]) -> None:
-    """:param refused: values of the flags that ``--raw`` does not support, by flag
+    """Checks that ``--raw`` supports all given flags.
 
+    :param refused: values of the flags that ``--raw`` does not support, by flag
     :raises InvalidConfiguration: one of them is set
     """
     for flag, given in refused.items():
@@ -159,7 +160,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
 
 
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
-    """Returns consumer options for chunked messages; 0 means the client's default.
+    """Returns the consumer options for chunked messages; for a flag that is 0, the client's default applies.
 
     :raises InvalidConfiguration: ``--raw`` is given, which counts each chunk as a message
     """
@@ -305,8 +306,8 @@ def plan(
 ) -> LoadPlan:
     """Returns the load that one process of a run carries.
 
-    :param rate: the rate of all processes together
-    :param lossy: whether messages can be lost
+    :param rate: the rate of all processes together, in messages per second
+    :param lossy: whether it is permitted that messages are lost
     :raises InvalidConfiguration: there are fewer messages than processes
     """
     if 0 < messages < share.of:
@@ -330,7 +331,7 @@ def plan(
 def check_is_checkable(parsed: argparse.Namespace) -> None:
     """Checks that messages are large enough for the header that ``--check`` needs.
 
-    :raises InvalidConfiguration: contents are too small for the checks
+    :raises InvalidConfiguration: payloads are too small for the header
     """
     if parsed.size < HEADER_SIZE:
         raise InvalidConfiguration(

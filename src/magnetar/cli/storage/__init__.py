@@ -1,4 +1,6 @@
-"""``magnetar storage report``: the use of disk space, as text, JSON or a page with plots."""
+"""``magnetar storage report``: reports the use of disk space as text, as JSON, or as an HTML page with
+plots.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _SHOWN_ORPHANS = 10
 
 
 def run_report(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, 1 no report is available."""
+    """Runs ``magnetar storage report``; returns the exit code: 0 success, 1 no report is available."""
     where = "the broker"
     try:
         access = cluster_access(access_values(parsed))
@@ -55,7 +57,7 @@ def run_report(parsed: argparse.Namespace) -> int:
 def text(report: dict[str, Any], top: int) -> str:
     """Returns the report as text for a terminal.
 
-    :param top: number of topics to list; 0: all
+    :param top: maximum number of topics to list; 0: all topics
     """
     disk, store = report["disk"], report["store"]
     until_full = disk["secondsUntilFull"]

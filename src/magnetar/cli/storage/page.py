@@ -1,4 +1,4 @@
-"""The storage report as a self-contained page: plots in SVG, and the same figures as tables."""
+"""The storage report as a self-contained HTML page: plots in SVG, and tables with the same numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}
 def page(report: dict[str, Any], top: int) -> str:
     """Returns the report as an HTML page.
 
-    :param top: number of topics to list; 0: all
+    :param top: maximum number of topics to list; 0: all topics
     """
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
@@ -95,7 +95,10 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
 
 
 def _stack(parts: list[tuple[str, int, str]], total: int) -> str:
-    """Returns one bar that is divided into parts, with a legend of their sizes."""
+    """Draws one bar that is divided into parts, with a legend that has their sizes.
+
+    :param parts: name, size and colour of each part
+    """
     shapes, x = [], 0.0
     for _, amount, colour in parts:
         width = _WIDTH * amount / total
@@ -115,7 +118,9 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 
 
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
-    """Returns a bar for each row: its present size, with a line at its estimated size in a day."""
+    """Draws a bar for each row, whose length is the present size; a line marks the estimated size in a
+    day.
+    """
     if not rows:
         return "<p>no topics are loaded</p>"
     room = _WIDTH - _LABEL - _NUMBERS

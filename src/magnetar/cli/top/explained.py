@@ -17,13 +17,13 @@ _LEAST_WIDTH = 20
 
 
 class Explained:
-    """The output of ``magnetar explain``, with a position for scrolling."""
+    """The explanation of one topic, as ``magnetar explain`` prints it, and the scroll position."""
 
     def __init__(self, http: AdminHttp, topic: str, changed: Callable[[], None]) -> None:
         """:param changed: called in the thread when the explanation has changed"""
         self.topic = topic
         self.trouble = ""
-        """Why there is no newer explanation; empty: there is one."""
+        """Why the explanation could not be updated; empty: it is up to date."""
         self.top = 0
         """Index of the first line on the screen."""
         self._http = http
@@ -36,7 +36,9 @@ class Explained:
         self._over.set()
 
     def lines(self, width: int) -> list[str]:
-        """Returns the explanation in lines of at most ``width`` columns; one line until it arrives."""
+        """Returns the explanation in lines of at most ``width`` columns; until an explanation has arrived,
+        one line that says so.
+        """
         if self._found is None:
             return [] if self.trouble else ["The broker is asked…"]
         found = []

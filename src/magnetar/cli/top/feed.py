@@ -17,16 +17,16 @@ RETRY_SECONDS = 2.0
 _EVENTS = "/dashboard/events/topics"
 _BROKER_HEADER = "Magnetar-Broker"
 TIMEOUT_SECONDS = 20.0
-"""Timeout without data, in seconds; a broker sends data every two seconds."""
+"""The connection fails if no data arrives for this time, in seconds; brokers send data every two seconds."""
 Shown = Mapping[str, Any]
-"""An event: the topics from index ``first`` of ``total``; without a namespace filter, also the figures of
-``broker``.
+"""An event of the broker: the statistics of the topics from index ``first`` on, and their number ``total``;
+without a namespace filter, also the statistics of ``broker``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest event; it replaces earlier ones."""
+    """The newest event, and the selection of topics that it belongs to."""
 
     asked: TopicSelection
     shown: Shown
@@ -35,7 +35,7 @@ class Newest:
 
 
 class Feed:
-    """A stream of events; its thread ends with the process."""
+    """Receives a stream of events in a thread, which ends with the process."""
 
     def __init__(self, http: AdminHttp, first: Newest, changed: Callable[[], None]) -> None:
         """:param first: the first event
@@ -52,7 +52,9 @@ class Feed:
         threading.Thread(target=self._follow, name="top", daemon=True).start()
 
     def ask(self, asked: TopicSelection) -> None:
-        """Changes the selection of topics. :attr:`told` can still hold an event of the previous selection."""
+        """Changes the selection of topics. Until an event for the new selection arrives, :attr:`told` has one
+        of the previous selection.
+        """
         if asked == self._asked:
             return
         with self._lock:
@@ -76,7 +78,7 @@ class Feed:
                 self._asked_anew.wait(RETRY_SECONDS)
 
     def _listen(self, asked: TopicSelection) -> bool:
-        """Receives events until the connection ends; returns whether there were any. The broker ends
+        """Receives events until the connection ends; returns whether any event arrived. The broker ends
         connections at intervals, so that clients authenticate again.
         """
         heard = False
@@ -99,18 +101,18 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """A selection of topics."""
+    """Which topics a broker's events must contain."""
 
     order: str
     count: int
     first: int = 0
-    """Number of topics to skip before the first one."""
+    """Index of the first topic, from 0."""
     words: str = ""
     """Words separated by spaces, all of which must occur in the name of a topic."""
     namespace: str = ""
-    """Name of a namespace; empty: all namespaces, with the broker's figures."""
+    """Name of a namespace; empty: all namespaces, and the broker's own statistics."""
     broker: str = ""
-    """``host:port`` of the broker that a proxy asks; empty: the proxy chooses one."""
+    """``host:port`` of the broker whose topics a proxy must return; empty: the proxy chooses a broker."""
 
     def path(self) -> str:
         """Returns the path of the topics in the admin interface.
@@ -148,7 +150,7 @@ def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
 
 
 def shown(stream: EventStream) -> Iterator[Shown | None]:
-    """Yields the topics after each event of the broker; None if they have not changed.
+    """Yields the contents of each event; None for an event that says that nothing has changed.
 
     :raises AdminError: the broker ended the stream; the error text gives the reason
     """
@@ -168,7 +170,7 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
 
 
 def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
-    """Returns the topics of the first event.
+    """Connects, and returns the contents of the first event.
 
     :raises AdminError: the topics are not available
     """

@@ -26,7 +26,7 @@ from magnetar.exit_codes import FAILED, SUCCEEDED, ended_by
 from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
-"""Time in seconds after which an incomplete key sequence counts as the key Escape."""
+"""Time in seconds after which an incomplete escape sequence is taken for the key Escape."""
 _FOOT = (
     "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows, enter explain   ? help   q end"
 )
@@ -82,12 +82,14 @@ class _Live:
         self._most = most
         self._keys = Keys()
         self._drawn = feed.told
-        """The event whose topics are on the screen."""
+        """The event that the screen shows."""
         self._explained: Explained | None = None
-        """The explanation that is shown in place of the topics."""
+        """The explanation that is shown instead of the topics; None: topics are shown."""
 
     def shown(self) -> int | None:
-        """Draws until the end; returns the signal that ended the program, or None if the user quit."""
+        """Draws the screen and handles keys until the user quits or a signal arrives; returns the signal, or
+        None if the user quit.
+        """
         keyboard = sys.stdin.fileno()
         while True:
             self._draw()
@@ -176,8 +178,8 @@ class _Live:
 
 
 def run_top(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, also after an interrupt; 1 the topics are not available; 128 plus the
-    number of the signal that ended the program.
+    """Runs ``magnetar top``; returns the exit code: 0 success, also after an interrupt; 1 the topics are not
+    available; after a signal that ended the program, 128 plus its number.
     """
     where = "the broker"
     try:

@@ -1,4 +1,4 @@
-"""The terminal in full-screen mode, the keys that it sends, and signals, whose effect waits until it is
+"""Full-screen mode: draws on the terminal, decodes keys, and delays signals until the terminal is
 restored.
 """
 
@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from magnetar.cli.printable import fitted
 
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-"""Switches to the alternate screen, hides the cursor and disables line wrap."""
+"""Escape sequences that switch to the alternate screen, hide the cursor and disable line wrap."""
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
-"""Begins at the upper left, and ends, a synchronized update; other terminals ignore it."""
+"""Escape sequences that begin a synchronized update, with the cursor at the upper left, and end it; terminals
+without this feature ignore them.
+"""
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 _NAMES = {
     "A": "up",
@@ -47,8 +49,8 @@ def at_terminal() -> bool:
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Puts the terminal in raw mode: keys arrive unbuffered and without echo. :kbd:`^S` has no effect,
-    because it would also block the end of the program.
+    """A context manager that puts the terminal into full-screen raw mode: keys arrive unbuffered and without
+    echo. :kbd:`^S` is disabled, because it would also block the end of the program.
     """
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
@@ -84,7 +86,7 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0
 
 
 def size() -> tuple[int, int]:
-    """Returns the present numbers of columns and lines."""
+    """Returns the present number of columns and of lines of the terminal."""
     found = os.get_terminal_size(sys.stdout.fileno())
     # Terminals without a size report 0.
     return found.columns or 80, found.lines or 24
@@ -109,13 +111,14 @@ class Keys:
 
     @property
     def begun(self) -> bool:
-        """Whether the bytes so far end within a sequence."""
+        """Whether the bytes so far end in the middle of an escape sequence."""
         return bool(self._rest)
 
     def of(self, data: bytes) -> list[str]:
         """Returns the pressed keys: letters, and other keys by name; unknown keys are left out.
 
-        :param data: empty if no more bytes follow; then an incomplete sequence is the key Escape
+        :param data: the next bytes; empty: no more bytes have followed in time, so an incomplete sequence is
+            the key Escape
         """
         text = self._rest + self._decoder.decode(data)
         self._rest = ""
@@ -136,7 +139,7 @@ class Keys:
 
 
 class Signals:
-    """Records signals, with a file descriptor that becomes readable on a signal."""
+    """Records signals; a file descriptor becomes readable when a signal has arrived."""
 
     def __init__(self) -> None:
         self.readable, self._writable = os.pipe()
@@ -146,7 +149,9 @@ class Signals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Records signals instead of their default effect, within the ``with`` statement."""
+        """A context manager: while its block runs, signals are only recorded, without their default
+        effect.
+        """
         before = {each: signal.signal(each, lambda number, _: self._came.add(number)) for each in _NOTED}
         woken_before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         try:
@@ -163,7 +168,7 @@ class Signals:
             os.write(self._writable, b"\0")
 
     def take(self) -> set[int]:
-        """Returns the numbers of the signals since the last call."""
+        """Returns the numbers of the signals that have arrived since the last call."""
         with suppress(BlockingIOError):
             while os.read(self.readable, 4096):
                 pass

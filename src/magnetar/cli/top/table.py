@@ -1,4 +1,4 @@
-"""Formats topics as lines of text; the state of the view."""
+"""Formats topics as lines of text, and keeps the state of the view."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from magnetar.cli.top.feed import Shown, TopicSelection
 from magnetar.cli.top.flags import MOST
 
 _NARROW = 90
-"""Screens below this width, in columns, omit the numbers of clients."""
+"""On screens with fewer columns than this, the table omits the numbers of producers and consumers."""
 _PHONE = 60
-"""Screens below this width, in columns, show the backlog as the only figure."""
+"""On screens with fewer columns than this, the backlog is the only number."""
 _NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
 _CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
 _LEAST_NAME = 12
 _MOST_REPLICATION = 48
-"""Maximum columns for the replication lags on a screen; the largest lag comes first."""
+"""Maximum width of the replication lags on a screen, in columns; the largest lag comes first."""
 ORDER_KEYS = {"n": "name", "i": "in", "o": "out", "b": "backlog", "w": "waiting"}
 _MOST_LETTERS = 200
 """Maximum length of a filter, in characters."""
 
 
 def place(shown: Shown, namespace: str) -> str:
-    """Returns the broker's cluster and service URL, or the namespace, printable."""
+    """Describes what the screen shows: the broker's cluster and service URL, or the namespace."""
     broker = shown.get("broker")
     return printable(namespace if broker is None else f"{broker['cluster']} {broker['serviceUrl']}")
 
@@ -52,7 +52,7 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
     """Returns the lines of the table: the titles, then a line for each topic.
 
     :param width: maximum width in columns; None: no limit
-    :param now_ms: ms since 1970
+    :param now_ms: the present time, in milliseconds since 1970
     """
     numbers = _columns(width)
     names = [name(each["topic"]) for each in topics]
@@ -79,14 +79,14 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
 
 
 def _columns(width: int | None) -> Sequence[tuple[str, int]]:
-    """Returns the titles and widths of the columns that fit, without the topic's name."""
+    """Returns the titles and widths of the columns that fit, except the column of topic names."""
     if width is None or width >= _NARROW:
         return _NUMBERS + _CLIENTS
     return _NUMBERS if width >= _PHONE else _NUMBERS[-1:]
 
 
 def _figures(topic: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the values of the columns, by title."""
+    """Returns the texts of a topic's columns, by column title."""
     if not topic.get("loaded", True):
         return dict.fromkeys((title for title, _ in _NUMBERS + _CLIENTS), "-")
     counts = {"backlog": "backlog", "prod": "producers", "cons": "consumers", "subs": "subscriptions"}
@@ -98,7 +98,9 @@ def _figures(topic: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
-    """Returns the waiting subscription with the largest backlog, and its reason; empty text if none waits."""
+    """Returns the text on the waiting subscription with the largest backlog: its name and its reason; an
+    empty string if no subscription waits.
+    """
     waiting = topic.get("waiting")
     if waiting is None:
         return ""
@@ -111,8 +113,8 @@ def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
 
 
 def replication_of(topic: Mapping[str, Any]) -> str:
-    """Returns the lag of each remote cluster, in seconds and entries, largest first; empty text without
-    replication.
+    """Returns the text on replication: the lag of each remote cluster, in seconds and entries, largest first;
+    an empty string without replication.
     """
     return "; ".join(
         f"{printable(each['cluster'])} {duration(each['lagSeconds'])}, {_whole(each['backlog'])}"
@@ -127,7 +129,7 @@ def name(topic: str) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Returns a rate as text, with one decimal place if the rate is small."""
+    """Formats a rate, with one decimal place if it is small."""
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
@@ -137,19 +139,19 @@ def _whole(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The state of the view; keys change it."""
+    """What the user has chosen to see: filters and the scroll position. Each key makes a new view."""
 
     order: str
     namespace: str = ""
     words: str = ""
     top: int = 0
-    """Index of the first line on the screen."""
+    """Index of the topic in the first line on the screen."""
     mark: int = 0
-    """Index of the marked line on the screen."""
+    """Index of the marked line on the screen, from 0."""
     typed: str | None = None
     """The filter that the user is typing; None: no filter is being typed."""
     broker: str = ""
-    """The broker that a proxy asks; empty: the proxy chooses one."""
+    """The broker whose topics a proxy must return; empty: the proxy chooses a broker."""
     help: bool = False
     """Whether the screen explains keys and columns instead of showing topics."""
 
@@ -181,8 +183,8 @@ class View:
         return replace(self, top=top, mark=chosen - top)
 
     def within(self, rows: int, total: int) -> View:
-        """Returns the view scrolled and marked so that no lines follow the last topic and the mark is on a
-        topic.
+        """Returns the view, adjusted to the number of topics: it does not scroll beyond the last topic, and
+        the mark is on a topic.
         """
         top = min(self.top, max(0, total - rows))
         return replace(self, top=top, mark=max(0, min(self.mark, rows - 1, total - 1 - top)))
@@ -202,7 +204,7 @@ class View:
         """Returns a selection with more topics than the screen shows, so that fewer requests are needed for
         scrolling.
 
-        :param rows: 1 to :data:`MOST`
+        :param rows: number of lines for topics on the screen, from 1 to :data:`MOST`
         """
         step = max(1, MOST - rows)
         return TopicSelection(
