@@ -19,9 +19,11 @@ from magnetar.lazy_dataclass import dataclass
 MOST_SECONDS = 5.0
 """Maximum time in seconds that a request waits because of the rate."""
 _BURST_SECONDS = 5.0
-"""A burst can contain the requests of this many seconds."""
+"""A role can send the requests of this many seconds at once."""
 _MOST_KNOWN = 10_000
-"""Number of tracked roles and addresses above which idle ones are forgotten."""
+"""Maximum number of roles and addresses whose rates are remembered; if there are more, idle ones are
+forgotten.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,16 @@ class AdminLimits:
     """Limits of administration requests; 0 disables a limit."""
 
     requests_per_second: int = 0
-    """For each role, or each client address if clients do not authenticate."""
+    """Maximum rate of each role or, if clients do not authenticate, of each client address."""
     at_once: int = 0
     """Maximum number of concurrent requests of one role."""
 
 
 class TooFast(TooManyRequests):
-    """Too many requests of the role are waiting."""
+    """A role has sent so many requests that the next one would have to wait for too long."""
 
     def __init__(self, who: str, limit: int, seconds: int) -> None:
-        """:param seconds: time after which the client can try again"""
+        """:param seconds: seconds after which the client can try again"""
         super().__init__(
             f"{who} exceeds {limit} admin requests per second (magnetarMaxAdminRequestsPerSecondPerRole): "
             f"try again in {seconds} s"
@@ -53,9 +55,9 @@ class AdminPace:
         self._buckets: dict[str, TokenBucket] = {}
         self._rows: dict[str, FairSemaphore] = {}
         self.refused = 0
-        """Requests that were refused since the start."""
+        """Number of requests that were refused since the start."""
         self.slowed = 0
-        """Requests that had to wait for the rate since the start."""
+        """Number of requests that had to wait because of the rate since the start."""
 
     @property
     def limits_anything(self) -> bool:
@@ -69,7 +71,7 @@ class AdminPace:
         }
 
     async def admit(self, who: str) -> None:
-        """Waits until one more request of a role, or of an address, is within its rate.
+        """Waits until the rate of a role or an address permits one more request.
 
         :raises TooFast: the request would have to wait for too long
         """
@@ -100,7 +102,9 @@ class AdminPace:
 
     @asynccontextmanager
     async def turn(self, role: str) -> AsyncIterator[None]:
-        """Surrounds one request of a role; waits, in the order of arrival, while too many are in progress."""
+        """A context manager for one request of a role: first waits, in the order of arrival, while too many
+        requests of the role are in progress.
+        """
         if not self._limits.at_once:
             yield
             return

@@ -1,4 +1,4 @@
-"""Request handlers that call one function of the administration, for the rows of the endpoint table."""
+"""Creates request handlers for the endpoint table that call one administration method."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Answer = Callable[[Any], Response]
 
 
 class Several(list[object]):
-    """Several arguments of a function, from one shape."""
+    """What a shape returns to provide several arguments of a method."""
 
 
 def empty(_result: object) -> Response:
-    """Returns 204 without a body."""
+    """Returns a response with status 204 and no body."""
     return nothing()
 
 
 def done(_result: object) -> Response:
-    """Returns 200 without a body."""
+    """Returns a response with status 200 and no body."""
     return Response(200)
 
 
@@ -38,19 +38,21 @@ def as_json(result: object) -> Response:
 
 
 def json_or(status: int) -> Answer:
-    """Returns a converter to JSON with this status; the body is empty if the function returned None."""
+    """Returns a function that converts a result to a JSON response with this status; for the result None, the
+    body is empty.
+    """
     return lambda result: Response(status) if result is None else as_json(result)
 
 
 def json_field(name: str) -> Answer:
-    """Returns a converter that puts the result into a field of a JSON object."""
+    """Returns a function that converts a result to a JSON object with the result in one field."""
     return lambda result: json_response({name: list(result) if isinstance(result, tuple) else result})
 
 
 def calls(
     function: Callable[..., object], *arguments: Shape, answer: Answer = empty, **options: Shape
 ) -> Handler:
-    """Returns a handler that calls a function of the administration.
+    """Returns a handler that calls an administration method, and converts its result with ``answer``.
 
     :param function: a method of a part of :class:`magnetar.broker.admin.all.Admin`; it may be a coroutine
     :param arguments: shapes of the positional arguments; a shape can return several arguments as

@@ -1,4 +1,4 @@
-"""The steps before a request's handler, and the audit log.
+"""The steps before the handler of a request is called, and the audit log.
 
 The server checks the origin, finds the endpoint, and authenticates and authorizes the user.
 """
@@ -51,9 +51,11 @@ class EndpointServer(Listening, Generic[E]):
         origins: Origins | None = None,
         hosts: Hosts | None = None,
     ) -> None:
-        """:param origins: origins of pages that can send changes; None: only loopback origins
+        """:param origins: the origins of web pages that may send requests that change data; None: only
+            loopback origins
 
-        :param hosts: accepted host names; None: only addresses, and names that public pages cannot have
+        :param hosts: the accepted ``Host`` headers; None: only IP addresses, and names that public web pages
+            cannot have
         """
         super().__init__(io, limits)
         self._hosts = hosts or Hosts()
@@ -95,7 +97,9 @@ class EndpointServer(Listening, Generic[E]):
     async def _who_asks(
         self, access: Access, endpoint: E | None, request: Request
     ) -> tuple[Principal, Response | None]:
-        """Returns the principal of the client, and the response if authentication failed, else None."""
+        """Authenticates the client; returns its principal, and None or, if authentication failed, the
+        response.
+        """
         if endpoint is not None and endpoint.public:
             return ANONYMOUS, None
         if access.open_metrics and endpoint is not None and endpoint.is_metrics:
@@ -158,7 +162,9 @@ def _failed(request: Request, error: BrokerError) -> Response:
 
 
 def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
-    """Redirects to an HTTPS address if the request arrived over TLS, otherwise to an HTTP address."""
+    """Returns a redirection to the broker that serves the resource: with HTTPS if the request arrived over
+    TLS, otherwise with HTTP.
+    """
     url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
     url = url or elsewhere.http_url or elsewhere.http_url_tls
     if url is None:
@@ -191,10 +197,10 @@ def write_audit(
     """Writes an audit line for an answered request that changes data, shows message contents, or was refused.
 
     The lines of the logger ``magnetar.audit`` contain role, address, operation, target and status, with the
-    same field names in text and JSON. They never contain a body, header or query.
+    same field names in the text and the JSON format. They never contain a body, a header or a query.
 
-    :param operation: None: the request matched no endpoint
-    :param changes: whether the request is one to change data, or to show message contents
+    :param operation: the operation of the endpoint; None: the request matched no endpoint
+    :param changes: whether the endpoint changes data or shows message contents
     """
     if not changes and status not in _REFUSALS:
         return

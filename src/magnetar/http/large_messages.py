@@ -1,9 +1,9 @@
-"""Responses with stored messages: small ones at once, large ones within a common memory limit of all
-requests.
+"""Responses with stored messages: small ones are sent at once, large ones within a memory limit that all
+requests share.
 
 Producers can declare any decompressed size, and clients can send requests without reading the responses.
-Therefore a large payload is counted against the limit from before its decompression, which runs in a thread,
-until its last piece is sent.
+Therefore a large payload counts against the limit from the time before its decompression, which runs in a
+thread, until its last piece is sent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 Read = Callable[[], Awaitable[ExaminedEntry]]
 
 ROOM_BYTES = 128 << 20
-"""Memory for the large payloads of all requests, in bytes; a payload can exist twice during decompression."""
+"""The memory limit for the large payloads of all requests, in bytes; during decompression, a payload can need
+its size twice.
+"""
 SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
 _WAITING = 4
-"""Maximum number of requests that wait for memory; each holds an entry meanwhile."""
+"""Maximum number of requests that wait for memory; it is limited because each keeps an entry in memory
+meanwhile.
+"""
 _WAIT_SECONDS = 10.0
 _SECONDS_BEFORE_OTHERS = 15.0
-"""Maximum time for a client to read a response while other requests wait for its memory, in seconds."""
+"""While other requests wait for memory, a client must read its response within this time, in seconds."""
 
 
 class LargeMessages:
@@ -47,7 +51,8 @@ class LargeMessages:
         self._parse: type[StoredMessage] | None = None
 
     async def answer(self, read: Read) -> Response:
-        """Returns the response with the entry that ``read`` returns; 413 or 503 if memory does not suffice.
+        """Returns the response with the entry that ``read`` returns; 413 if the payload is larger than the
+        memory limit, 503 if the memory does not become free in time.
 
         :raises PersistenceFailure: the entry cannot be parsed, or its payload cannot be decompressed
         :raises BrokerError: an error of ``read``
@@ -87,14 +92,14 @@ class LargeMessages:
 
 
 def _load() -> type[StoredMessage]:
-    """Imports the modules for the first message; importing protobuf takes 50 ms."""
+    """Imports the class; called for the first message, because importing protobuf takes 50 ms."""
     from magnetar.http.shapes.stored_message import StoredMessage
 
     return StoredMessage
 
 
 class _Pieces:
-    """See :class:`magnetar.http.engine.message.Streamed`."""
+    """The body of a response with a large payload; see :class:`magnetar.http.engine.message.Streamed`."""
 
     def __init__(self, loop: Loop, room: Room, held: Held, pieces: list[bytes]) -> None:
         self._loop = loop
@@ -107,7 +112,7 @@ class _Pieces:
     async def next(self) -> bytes:
         """Returns the next piece of the response; empty at the end.
 
-        :raises Abandoned: other requests wait for the memory, and this client is slow
+        :raises Abandoned: other requests wait for memory, and this client has read too slowly
         """
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
             raise Abandoned("the client reads its answer too slowly, and other requests wait for its memory")

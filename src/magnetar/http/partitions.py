@@ -1,4 +1,4 @@
-"""Carries out requests for a partitioned topic at the brokers that serve its partitions."""
+"""Carries out a request for a partitioned topic on each partition, at the broker that serves it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _NOT_FOUND = 404
 async def at_each_partition(
     application: Application, endpoint: Endpoint, request: Request
 ) -> Response | None:
-    """Runs the operation on each partition at the partition's owner. None: the operation does not work this
-    way. Partitions without the subscription are no failure if at least one partition has it.
+    """Runs the operation of an endpoint on each partition, at the partition's owner; returns None if the
+    endpoint does not work this way or the topic has no partitions. A partition without the subscription is no
+    failure, as long as another partition has it.
     """
     if not endpoint.each:
         return None
@@ -49,7 +50,7 @@ async def at_each_partition(
 
 
 def _suffix(endpoint: Endpoint, variables: Mapping[str, str]) -> str:
-    """Returns the part of the path after the topic."""
+    """Returns the part of the endpoint's path after the topic, with values for the variables."""
     pieces = endpoint.path.partition("{topic}")[2].split("/")
     filled = (quote(variables[piece[1:-1]], "") if piece.startswith("{") else piece for piece in pieces)
     return "/".join(filled)

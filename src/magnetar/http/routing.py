@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 _FORBIDDEN: frozenset[Operation] = frozenset(
     {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
 )
-"""Operations on topics that are refused with status 403; other operations with 401."""
+"""Operations on topics that are refused with status 403 if permission is missing; other operations on topics
+are refused with 401.
+"""
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAccess:
-    """The snapshots of a broker with embedded stores; see ``magnetar.server.snapshots``."""
+    """Access to the snapshots of a broker with embedded stores; see ``magnetar.server.snapshots``."""
 
     take: Callable[[int | None], Awaitable[Mapping[str, object]]]
     prolong: Callable[[str, int | None], Mapping[str, object]]
@@ -52,32 +54,36 @@ class SnapshotAccess:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The interface of a broker's process for handlers."""
+    """What a broker's process provides to handlers."""
 
     ready: Callable[[], bool]
-    """Returns True while clients are served, until stopping begins."""
+    """Returns whether the broker serves clients: True from the end of the start until it begins to stop."""
     check_health: Callable[[bool], Awaitable[None]]
-    """Publishes to a topic of the broker and reads the message; raises BrokerError on failure. The argument
-    is True for the topic with the newer form of the name.
+    """Publishes a message to a health check topic of the broker, and reads it; raises BrokerError on failure.
+    The argument selects the topic: True for the newer form of its name.
     """
     settings: Mapping[str, str]
-    """The effective value of every setting as text, by Pulsar's name."""
+    """The effective value of every setting as a string, by Pulsar's name."""
     storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
-    """Returns figures of the disk, the ledger store, and all topics or the topics of a namespace."""
+    """Returns the use of the disk, of the ledger store, and of the topics: those of the given namespace, or
+    all topics for None.
+    """
     figures: Callable[[], Awaitable[MetricsSnapshot]]
-    """Returns the figures of all metrics, from one moment as far as possible."""
+    """Returns the values of all metrics, as far as possible from the same moment."""
     bookies: Callable[[], Awaitable[Sequence[str]]]
     """Returns the ids of all bookies, registered or not; empty for a standalone broker."""
     stop: Callable[[], None] = lambda: None
-    """Begins an orderly stop, like SIGTERM."""
+    """Begins a clean stop of the broker, as SIGTERM does."""
     in_rotation: Callable[[], bool] | None = None
-    """Returns whether load balancers should send clients to this process; None: the setting is empty."""
+    """Returns whether load balancers should send clients to this process; None: the setting
+    ``statusFilePath`` is empty.
+    """
     board: TopicBoard | None = None
     """The data of the page at ``/``; None: there is no page."""
     websockets: Callable[[], Awaitable[WebSocketService]] | None = None
-    """Returns the WebSocket service, created at the first request; None: WebSockets are disabled."""
+    """Returns the WebSocket service, which the first call creates; None: WebSockets are disabled."""
     snapshots: Callable[[], SnapshotAccess] | None = None
-    """Returns the access to snapshots; None: the data is in BookKeeper and ZooKeeper."""
+    """Returns the object that makes snapshots; None: the data is in BookKeeper and ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The objects that handlers use."""
+    """The objects of a broker that handlers use."""
 
     admin: Admin
     process: Process
@@ -111,16 +117,16 @@ Handler = Callable[[Application, Request], Awaitable[Response]]
 
 
 class WebSocketProcess(Protocol):
-    """The interface of the process for WebSockets."""
+    """What a process provides to handlers of WebSockets."""
 
     @property
     def websockets(self) -> Callable[[], Awaitable[WebSocketService]] | None:
-        """Returns the WebSocket service; None: WebSockets are disabled."""
+        """The function that returns the WebSocket service; None: WebSockets are disabled."""
         ...
 
 
 class WebSocketApplication(Protocol):
-    """The objects that handlers of WebSockets use, in a broker or in a process without one."""
+    """The objects that handlers of WebSockets use, in a broker or in a process without a broker."""
 
     @property
     def process(self) -> WebSocketProcess: ...
@@ -147,26 +153,28 @@ class Endpoint:
 
     method: str
     path: str
-    """Segments separated by ``/``; ``{name}`` stands for one segment with any decoded text."""
+    """The path pattern: segments separated by ``/``; ``{name}`` is a variable, which stands for any one
+    segment.
+    """
     handler: Handler
     description: str
     operation: Operation
     """The required permission."""
     aliases: Sequence[str] = ()
-    """Legacy paths of the endpoint; their variables can differ."""
+    """Legacy paths of the endpoint; they can have other variables."""
     parameters: Sequence[Parameter] = ()
     body: str = ""
     """Pulsar's name for the type of the body; empty: the body is ignored."""
     success: int = 0
-    """The status of success; 0: 200 for GET, otherwise 204."""
+    """The status of a successful response; 0: 200 for GET, otherwise 204."""
     refusals: Mapping[int, str] = field(default_factory=dict)
     """Further error statuses and their reasons, in addition to :data:`ALWAYS`."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Values of variables for the handler that the path does not contain."""
+    """Values of path variables that the handler needs but the path does not contain."""
     sets: str = ""
     """The policy field of a namespace or topic that the endpoint sets (``broker.policies.honoured``)."""
     audited: bool = False
-    """Whether requests are in the audit log although they change nothing, because they show message
+    """Whether requests appear in the audit log although they change nothing, because they show message
     contents.
     """
     asks: bool = False
@@ -178,9 +186,11 @@ class Endpoint:
     limited.
     """
     each: bool = False
-    """Whether, on a partitioned topic, the operation runs on each partition; the answer is then empty."""
+    """Whether the operation, when it is requested for a partitioned topic, runs on each partition; the
+    response is then empty.
+    """
     anywhere: bool = False
-    """Any broker can handle the request, not only the owner of the topic."""
+    """Whether any broker can handle the request, not only the owner of the topic."""
     public: bool = False
     """Whether the endpoint needs no authentication, because it reveals nothing about this broker."""
     lets_in: bool = False
@@ -204,7 +214,7 @@ class Endpoint:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether the permission is checked before the handler is called."""
+        """Whether the server checks the permission before it calls the handler."""
         # Only its creator knows the id of a read plan.
         return not (self.public or self.lets_in or self.resource is Resource.READ_PLAN)
 
@@ -217,7 +227,9 @@ class Endpoint:
 
     @property
     def asked_of_cluster(self) -> bool:
-        """Whether only a cluster of the topic's namespace can handle the request."""
+        """Whether only brokers of a cluster to which the topic's namespace is replicated can handle the
+        request.
+        """
         # A lookup redirects clients to another cluster.
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
         return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
@@ -235,7 +247,7 @@ class Endpoint:
 
     @property
     def answers(self) -> Mapping[int, str]:
-        """Returns all possible statuses with their meanings."""
+        """Returns all statuses with which the endpoint can respond, with their meanings."""
         done = self.success or (200 if self.method == "GET" else 204)
         missing = _MISSING.get(self.resource)
         return {
@@ -249,7 +261,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class WebSocketEndpoint(Endpoint):
-    """An endpoint that needs no broker in its process."""
+    """An endpoint of WebSockets, which needs no broker in its process."""
 
     handler: WebSocketHandler
 
@@ -342,7 +354,9 @@ _Decoder = Callable[[str], str]
 
 
 def _decoder(name: str, names: Sequence[str], endpoint: Endpoint) -> _Decoder:
-    """Returns the decoder of a path variable, the inverse of the encoding of Pulsar's clients."""
+    """Returns the function that decodes the text of a path variable; it undoes the encoding that Pulsar's
+    clients apply.
+    """
     if name == "topic":
         return decode_path_piece
     if name == "subscription" and "topic" in names:
@@ -359,8 +373,8 @@ class _Node(Generic[E]):
 
 
 class Router(Generic[E]):
-    """Finds the endpoint of a path; fixed segments take precedence over variables if the rest of the path
-    matches.
+    """Finds the endpoint for a path. If several patterns match, a pattern with a fixed segment takes
+    precedence over one with a variable.
     """
 
     def __init__(self, endpoints: Iterable[E]) -> None:
@@ -390,8 +404,8 @@ class Router(Generic[E]):
         node.methods[endpoint.method] = (endpoint, {name: _decoder(name, names, endpoint) for name in names})
 
     def find(self, method: str, path: str) -> Found[E] | frozenset[str]:
-        """Returns the endpoint, or the methods that the path supports (empty: unknown path). GET also serves
-        HEAD.
+        """Returns the endpoint for a method and a path. If there is none, returns the methods that the path
+        supports (empty: the path is unknown). HEAD is served by the endpoints for GET.
         """
         wanted = "GET" if method == "HEAD" else method
         allowed: set[str] = set()
@@ -417,7 +431,9 @@ def _pieces(path: str) -> list[str]:
 def _matches(
     node: _Node[E], pieces: list[str], index: int, values: tuple[str, ...]
 ) -> Iterator[tuple[_Node[E], tuple[str, ...]]]:
-    """Yields all matches of the path, best first."""
+    """Yields all patterns that match the path, each with the values of its variables; the best match comes
+    first.
+    """
     if index == len(pieces):
         if node.methods:
             yield node, values
@@ -450,7 +466,9 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         ),
     }
 )
-"""Operations on namespaces and policies that are refused with status 401; other operations with 403."""
+"""Operations on namespaces and policies that are refused with status 401 if permission is missing; others are
+refused with 403.
+"""
 
 
 def is_refused_as_unauthorized(operation: Operation, resource: Resource) -> bool:

@@ -34,11 +34,11 @@ from magnetar.security.authorization import BROKER_ITSELF, BrokerOperation, Name
 log = logging.getLogger("magnetar.http")
 _ADMIN = "/admin/"
 _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
-"""Operation whose permission only superusers have."""
+"""An operation that only superusers may perform, which serves to recognize superusers."""
 
 
 class HttpServer(EndpointServer[Endpoint]):
-    """Serves the endpoint table for a broker, as soon as the broker is set."""
+    """Serves the endpoint table for a broker; until the broker is set, every request is answered with 503."""
 
     def __init__(
         self,
@@ -50,11 +50,13 @@ class HttpServer(EndpointServer[Endpoint]):
         dashboard: bool = True,
         admin_limits: AdminLimits | None = None,
     ) -> None:
-        """:param origins: origins of pages that can send changes; None: only loopback origins
+        """:param origins: the origins of web pages that may send requests that change data; None: only
+            loopback origins
 
-        :param hosts: accepted host names; None: only addresses, and names that public pages cannot have
-        :param dashboard: whether to serve a page at ``/``
-        :param admin_limits: limits of administration requests of one role; None: no limits
+        :param hosts: the accepted ``Host`` headers; None: only IP addresses, and names that public web pages
+            cannot have
+        :param dashboard: whether to serve the dashboard page at ``/``
+        :param admin_limits: limits of the administration requests of each role; None: no limits
         """
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
         super().__init__(io, endpoints, limits, origins, hosts)
@@ -120,8 +122,8 @@ class HttpServer(EndpointServer[Endpoint]):
         return await self._answer_large(asked, endpoint, request)
 
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
-        """Handles requests with large bodies one after another, because the parsed value can be many times
-        larger.
+        """Handles a request with a large body. Such requests are handled one after another, because the
+        parsed value can be many times larger than the body.
         """
         async with self._large:
             if request.body[:MOST_SPACE].isspace() and len(request.body) > MOST_SPACE:
@@ -137,7 +139,9 @@ class HttpServer(EndpointServer[Endpoint]):
 
 
 async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:
-    """Runs the handler, and adds warnings about settings without effect to the response and the log."""
+    """Runs the handler of an endpoint; adds warnings to the response and to the log about values in the
+    request that have no effect.
+    """
     answer = await endpoint.handler(application, request)
     if endpoint.tagged:
         return tagged(request, answer)

@@ -39,7 +39,7 @@ class WebSocketServer(EndpointServer[WebSocketEndpoint]):
         rotation_file: Callable[[], bool] | None,
     ) -> None:
         """:param rotation_file: returns whether the status file for load balancers exists; None: the setting
-        is empty
+        ``statusFilePath`` is empty
         """
         super().__init__(io, WEBSOCKET, limits, origins, hosts)
 

@@ -31,7 +31,7 @@ async def _start(_application: Application, request: Request) -> Response:
 
 
 async def _part(_application: Application, request: Request) -> Response:
-    """Returns a file of the page: a module, the style sheet, or the icon."""
+    """Returns a file of the page: a JavaScript module, the style sheet or the icon."""
     return _FILES.given(request.variables["file"], request)
 
 
@@ -101,7 +101,7 @@ async def namespace_policies(application: Application, request: Request) -> Resp
 
 
 async def topic_policies(application: Application, request: Request) -> Response:
-    """Returns the policies of a topic, not of a partition.
+    """Returns all policies of a topic; a partition has no policies of its own.
 
     :raises NotAllowed: topic policies are disabled
     """

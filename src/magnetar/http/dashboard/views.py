@@ -21,15 +21,19 @@ from magnetar.io.waiting import settle
 _STUCK_LINES = 12
 """Maximum number of stuck topics in the overview."""
 MOST_CLIENTS = 50
-"""Maximum number of listed producers and subscriptions of a topic, and of consumers of a subscription."""
+"""Maximum length of each list: the producers and the subscriptions of a topic, and the consumers of a
+subscription.
+"""
 _MOST_WORDS = 8
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 MOST_TICKS = 15
-"""Number of events before a page must reconnect (half a minute), so that its user is authorized again."""
+"""After this number of events (half a minute), a page must reconnect, so that its user is authorized
+again.
+"""
 Show = Callable[[], Awaitable[Mapping[str, object]]]
 EVENTS_TYPE = "text/event-stream"
 HEARTBEAT = b":\n\n"
-"""A comment, which shows that nothing has changed and the connection is alive."""
+"""A comment line of the stream, which shows that nothing has changed and that the connection is alive."""
 
 
 class Views:
@@ -48,8 +52,8 @@ class Views:
         return self._opened(board, "overview", show)
 
     async def topics(self, application: Application, request: Request) -> Response:
-        """Returns topics; with ``broker=true``, also the overview of the broker, for clients with only one
-        connection.
+        """Returns a stream of events with topics; with ``broker=true``, each event also has the overview of
+        the broker, for clients that use only one connection.
 
         :raises InvalidRequest: a parameter is not valid
         """
@@ -69,7 +73,7 @@ class Views:
         return self._opened(board, f"topics {listed} {first} {count} {with_broker}", show)
 
     async def topic(self, application: Application, request: Request) -> Response:
-        """Returns the statistics of a topic, and the reasons why messages wait.
+        """Returns a stream of events with the statistics of a topic and the reasons why messages wait.
 
         :raises TopicNotFound: the topic does not exist
         """
@@ -140,7 +144,9 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _shortened(stats: Mapping[str, Any]) -> Mapping[str, object]:
-    """Limits the listed clients; ``publisherCount`` and ``consumerCount`` remain the complete numbers."""
+    """Returns statistics of a topic with lists of at most :data:`MOST_CLIENTS` items; ``publisherCount`` and
+    ``consumerCount`` are still the complete numbers.
+    """
     publishers, subscriptions = stats["publishers"], stats["subscriptions"]
     return {
         **stats,
@@ -164,16 +170,18 @@ def _explained(explained: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 class Shown:
-    """The current events of open pages; pages with the same view share them."""
+    """The current event of each view; open pages with the same view share it."""
 
     def __init__(self) -> None:
         self._tick = -1
         self._made: dict[str, bytes] = {}
 
     async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
-        """Returns the encoded event of a view, shared by all pages that ask in the same period.
+        """Returns the encoded event of a view; all pages that request it between two ticks of the board get
+        the same event.
 
-        :param anew: create a new event, because the user possibly just changed something
+        :param anew: whether to create a new event even if there is one, because the user may just have
+            changed something
         """
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}
@@ -186,11 +194,11 @@ class Shown:
 
 
 class Viewing:
-    """See :class:`magnetar.http.engine.message.Streamed`."""
+    """The stream of events of one open page; see :class:`magnetar.http.engine.message.Streamed`."""
 
     def __init__(self, board: TopicBoard, shown: Shown, key: str, show: Show) -> None:
-        """:param key: identifies the view
-
+        """:param key: identifies the view, so that pages share its events
+        :param show: returns the contents of the next event
         :raises TooManyRequests: too many pages are open
         """
         board.enter()
@@ -233,12 +241,12 @@ class Viewing:
 
 
 def encoded(value: Mapping[str, object]) -> bytes:
-    """Returns JSON on one line."""
+    """Encodes an object as JSON on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def event(kind: str, data: bytes) -> bytes:
-    """Returns a server-sent event of the HTML standard.
+    """Encodes a server-sent event, as the HTML standard defines it.
 
     :param data: one line, such as JSON without white space
     """

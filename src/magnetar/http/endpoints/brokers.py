@@ -40,7 +40,9 @@ async def _owned(application: Application, request: Request) -> Response:
 
 
 async def _shut_down(application: Application, request: Request) -> Response:
-    """Answers, then stops the broker as SIGTERM does: its topics are always closed cleanly."""
+    """Answers the request, then stops the broker as SIGTERM does; the broker always closes its topics
+    cleanly.
+    """
     text = request.query.get("maxConcurrentUnloadPerSec") or "0"
     try:
         per_second = int(text)
@@ -59,8 +61,8 @@ async def _runtime_settings(application: Application, request: Request) -> Respo
 
 
 async def _health(application: Application, request: Request) -> Response:
-    """Runs the health check; all its errors are answered as server errors, regardless of their usual
-    status.
+    """Runs the health check. Every failure becomes a server error (5xx), whatever status the error usually
+    has.
     """
     broker_id = request.query.get("brokerId")
     if broker_id:
@@ -128,7 +130,7 @@ async def _metrics(application: Application, request: Request) -> Response:
 
 
 async def _rotation(application: Application, _request: Request) -> Response:
-    """Returns 200 while the broker serves clients and the operator's status file exists."""
+    """Returns 200 while the broker serves clients and the status file (``statusFilePath``) exists."""
     process = application.process
     return rotation(process.in_rotation if process.ready() else None, "broker")
 

@@ -96,8 +96,8 @@ _CLUSTER_URL = body(
 
 
 def _migration(found: Mapping[str, Any]) -> Response:
-    """Returns the migration state in Pulsar's form, in which the address has an additional field
-    ``empty``.
+    """Returns the migration state of a cluster in Pulsar's form, in which the addresses have an additional
+    field ``empty``.
     """
     url = found.get("migratedClusterUrl")
     shown = {} if url is None else {"migratedClusterUrl": {**url, "empty": not any(url.values())}}
@@ -109,7 +109,7 @@ def _rates(found: Mapping[str, Any]) -> Response:
 
 
 def _tenant_info(request: Request) -> Mapping[str, Any]:
-    """Returns the body.
+    """Returns the settings of a tenant in the body.
 
     :raises PreconditionFailed: the body is empty
     """

@@ -124,7 +124,7 @@ MESSAGES: Sequence[Endpoint] = (
         T.GET_METADATA,
     ),
 )
-"""Endpoints whose paths are relative to the namespace."""
+"""Endpoints; their paths are relative to that of the namespace."""
 BROWSING: Sequence[Endpoint] = (
     Endpoint(
         "GET",
@@ -142,4 +142,4 @@ BROWSING: Sequence[Endpoint] = (
         refusals={405: "the topic is partitioned"},
     ),
 )
-"""Endpoints that show stored messages, which Apache Pulsar does not have."""
+"""Endpoints, which Apache Pulsar does not have, for browsing stored messages."""

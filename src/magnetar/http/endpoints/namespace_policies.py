@@ -1,4 +1,4 @@
-"""Endpoints for the policies of namespaces, including policies that topics have, too."""
+"""Endpoints for the policies of namespaces, including those that topics can have as well."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
 class PolicyKind(NamedTuple):
     policy: P
     body: str
-    """Pulsar's name for the type of the body."""
+    """The type of the request body, by Pulsar's name."""
 
 
 KINDS: Mapping[str, PolicyKind] = {
@@ -75,7 +75,7 @@ KINDS: Mapping[str, PolicyKind] = {
     "subscriptionTypesEnabled": PolicyKind(P.SUBSCRIPTION_TYPES, "array<SubscriptionType>"),
 }
 NOT_THERE = {501: "this release does not support the value"}
-"""An additional refusal of requests that set a policy."""
+"""A further error status of requests that set a policy, with its reason."""
 QUOTA_TYPE = Parameter("backlogQuotaType", "text", "destination_storage")
 
 
@@ -115,7 +115,7 @@ async def _set(application: Application, request: Request, policy: Policy, value
 
 
 _ALWAYS_THERE = frozenset(("subscription_types_enabled", "schema_compatibility_strategy"))
-"""Fields that the record of every namespace contains."""
+"""Fields of ``Policies`` that are set for every namespace."""
 
 
 def _setter(policy: Policy) -> Handler:
@@ -174,4 +174,4 @@ NAMESPACE_POLICIES: Sequence[Endpoint] = (
         refusals={412: "the namespace has no tiered storage", 501: "the driver cannot list its objects"},
     ),
 )
-"""Endpoints whose paths are relative to the path of the namespace."""
+"""Endpoints; their paths are relative to that of the namespace."""

@@ -1,4 +1,4 @@
-"""Endpoints of namespaces, and of operations on all topics of a namespace."""
+"""Endpoints for namespaces, and for operations on all topics of a namespace."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ _ROLES = string_list("roles")
 _check_actions = choices(*ACTIONS)
 _ACTIONS = body(_check_actions, "actions")
 _MOST_PERMISSIONS = 1000
-"""Maximum number of topics in one request: each topic is authorized, and all permissions are in one
-record.
+"""Maximum number of topics in one request; it is limited because each topic is authorized separately, and one
+metadata node stores all permissions.
 """
 _FORCE = Parameter("force", "truth", "false")
 _AUTHORITATIVE = Parameter("authoritative", "truth", "false")
@@ -75,7 +75,9 @@ _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
 def _policy(field: str, unset: object, part: str = "") -> Handler:
     """Returns a handler that returns a policy, or one field of it.
 
+    :param field: the field of ``Policies``
     :param unset: the answer if the policy is not set
+    :param part: the field within the policy; empty: the whole policy
     """
 
     def answer(policies: Mapping[str, Any]) -> Response:
@@ -90,7 +92,9 @@ def _policy(field: str, unset: object, part: str = "") -> Handler:
 def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # noqa: B008
     """Returns a handler that sets or removes a policy.
 
-    :param key: the key of the entry to set, if the policy is a map
+    :param field: the field of ``Policies``
+    :param value: the shape of the new value; None removes the policy
+    :param key: the shape of the key whose value is set, if the policy is a map
     """
     return calls(
         NamespaceAdmin.set_policy, NAMESPACE, always(field), value, per_cluster=always(False), key=key
@@ -98,7 +102,9 @@ def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # no
 
 
 def _changes(field: str, changes: Shape, part: str = "") -> Handler:
-    """Returns a handler that changes entries of a policy that is a map, or of a map within a policy."""
+    """Returns a handler that changes entries of a policy that is a map; ``part``: of a map within a
+    policy.
+    """
     return calls(NamespaceAdmin.change_map, NAMESPACE, always(field), changes, always(part))
 
 
@@ -108,7 +114,7 @@ def _mode(request: Request) -> str:
 
 
 def _boundaries(request: Request) -> list[int]:
-    """Returns the boundaries in the body.
+    """Returns the hash boundaries of bundles in the body.
 
     :raises InvalidRequest: the body is not an array of whole numbers
     """
@@ -149,8 +155,9 @@ async def _change_permissions(application: Application, request: Request, operat
 
 
 def _permission_changes(given: object, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
-    """Returns topic, role and actions of each change.
+    """Parses changes of permissions; returns topic, role and actions of each (None: all actions).
 
+    :param grants: whether permissions are granted; otherwise revoked
     :raises InvalidRequest: the body is not a list of permissions
     """
     if not isinstance(given, list) or not 0 < len(given) <= _MOST_PERMISSIONS:
@@ -174,9 +181,7 @@ def _permission_change(name: str, given: Any, *, grants: bool) -> tuple[TopicNam
 async def _permission_refusal(
     application: Application, request: Request, operation: Operation, topics: Sequence[TopicName]
 ) -> str | None:
-    """Returns the reason why the principal lacks permission for one of the topics; None: it has permission
-    for all.
-    """
+    """Returns why the client has no permission for one of the topics; None: it has permission for all."""
     authorizer = application.access.authorizer
     if not authorizer.asks:
         return None
@@ -540,7 +545,7 @@ _OTHERS: Sequence[Endpoint] = (
         N.UNSUBSCRIBE,
     ),
 )
-"""Endpoints below a namespace for policies that differ from the common form."""
+"""Endpoints below a namespace for policies whose endpoints differ from the common form."""
 NAMESPACES: Sequence[Endpoint] = (
     Endpoint(
         "GET",

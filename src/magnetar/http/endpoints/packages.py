@@ -1,4 +1,4 @@
-"""Endpoints of packages."""
+"""Endpoints for packages, the files that functions and connectors consist of."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ _SHAPE = fields(
     }
 )
 _MOST_METADATA = 64 * 1024
-"""Maximum size of a package's metadata in bytes; it is stored in a metadata node, whose limit is much
-higher.
-"""
+"""Maximum size of a package's metadata, in bytes; the metadata node that stores it could hold much more."""
 
 
 def _name(request: Request) -> PackageName:
-    """Returns the package in the path.
+    """Returns the name of the package in the path.
 
     :raises InvalidName: the name violates the rules
     """
@@ -57,9 +55,9 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> Several:
-    """Returns type, tenant and namespace of packages.
+    """Returns the type, the tenant and the namespace of packages in the path.
 
-    :raises InvalidName: one of them is invalid
+    :raises InvalidName: one of these is invalid
     """
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]
@@ -72,9 +70,9 @@ def _place(request: Request) -> Several:
 
 
 def _metadata(given: Any) -> PackageMetadata:
-    """Checks the metadata.
+    """Checks and converts the metadata of a package, given as parsed JSON.
 
-    :raises InvalidRequest: the metadata has the wrong shape
+    :raises InvalidRequest: a field has the wrong type
     """
     found = _SHAPE(_KIND, given)
     return PackageMetadata(
@@ -100,7 +98,9 @@ def _shown(metadata: PackageMetadata) -> Response:
 
 
 async def _upload(application: Application, request: Request) -> Response:
-    """Stores a package from a form with two parts in any order: ``metadata``, as JSON, and ``file``."""
+    """Stores a package that is sent as a form with the parts ``metadata`` (JSON) and ``file``, in any
+    order.
+    """
     async with application.admin.packages.upload(_name(request)) as package:
         parts = Parts(request)
         told, came = None, False
@@ -122,9 +122,9 @@ async def _upload(application: Application, request: Request) -> Response:
 
 
 def _parsed(data: bytes) -> PackageMetadata:
-    """Parses the metadata.
+    """Parses the metadata of a package.
 
-    :raises InvalidRequest: the metadata is not JSON, or has the wrong shape
+    :raises InvalidRequest: the metadata is not JSON, or a field has the wrong type
     """
     try:
         return _metadata(json.loads(data))
@@ -133,9 +133,9 @@ def _parsed(data: bytes) -> PackageMetadata:
 
 
 def _given_metadata(request: Request) -> PackageMetadata:
-    """Returns the metadata in the body.
+    """Returns the package metadata in the body.
 
-    :raises InvalidRequest: the body is too large, or has the wrong shape
+    :raises InvalidRequest: the body is too large or not JSON, or a field has the wrong type
     """
     if len(request.body) > _MOST_METADATA:
         raise InvalidRequest(f"{_KIND} has more than {_MOST_METADATA} bytes")

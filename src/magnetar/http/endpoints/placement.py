@@ -1,4 +1,6 @@
-"""Endpoints for the placement of bundles and entries: load, quotas, isolation policies, domains and racks."""
+"""Endpoints for the placement of bundles and entries: load, resource quotas, isolation policies, failure
+domains and racks.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def _brokers_of_domain(request: Request) -> list[str]:
 
 
 def _domain_name(request: Request) -> str:
-    """Returns the failure domain in the path.
+    """Returns the name of the failure domain in the path.
 
     :raises PreconditionFailed: the name is not valid
     """
@@ -90,7 +92,7 @@ def _domain_name(request: Request) -> str:
 
 
 def _tenant_asked_for(request: Request) -> str:
-    """Returns the tenant in the query.
+    """Returns the tenant that the query parameter names.
 
     :raises InvalidRequest: the query contains no tenant
     """

@@ -1,4 +1,4 @@
-"""Endpoints for publishing (PIP-64), and for schemas."""
+"""Endpoints for publishing messages over HTTP (PIP-64), and for schemas."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _payload(request: Request) -> Several:
 
 
 def _version(request: Request) -> int:
-    """Returns the version in the path.
+    """Returns the schema version in the path.
 
     :raises InvalidRequest: the version is not a number
     """

@@ -1,4 +1,6 @@
-"""Operations that require stored messages, with Pulsar's refusal for non-persistent topics."""
+"""Operations that require stored messages, and the errors with which Pulsar refuses them for non-persistent
+topics.
+"""
 
 from __future__ import annotations
 
@@ -70,4 +72,4 @@ NOT_STORED: Sequence[tuple[str, str, type[BrokerError], str]] = (
     ),
     ("DELETE", "/{topic}/truncate", PreconditionFailed, "unsupport truncate"),
 )
-"""HTTP method, path relative to the namespace, error class, and reason."""
+"""For each operation: HTTP method, path relative to the namespace, error class, and reason."""

@@ -80,7 +80,7 @@ async def _release(application: Application, request: Request) -> Response:
 
 
 def _snapshots(application: Application) -> SnapshotAccess:
-    """Returns the access to snapshots.
+    """Returns the object that makes snapshots of the broker's embedded stores.
 
     :raises NotSupported: the broker stores its data in BookKeeper and ZooKeeper
     """

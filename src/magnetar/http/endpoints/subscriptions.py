@@ -1,4 +1,4 @@
-"""Endpoints of subscriptions, and of backlogs of topics and subscriptions."""
+"""Endpoints for subscriptions, and for the backlogs of topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _NOTHING = {409: "messages cannot be acknowledged"}
 
 
 def _start(request: Request) -> tuple[int, int] | None:
-    """Returns the start position (ledger, entry) of a new subscription; None: after the last message."""
+    """Returns the start position of a new subscription as (ledger id, entry id); None: after the last
+    message.
+    """
     if not request.has_value:
         return None
     value = request.json()
@@ -36,7 +38,7 @@ def _start(request: Request) -> tuple[int, int] | None:
 
 
 def _properties(request: Request) -> Mapping[str, str]:
-    """Returns the properties of a new subscription."""
+    """Returns the properties of a new subscription in the body."""
     value = request.json() if request.has_value else None
     given = value.get("properties") if isinstance(value, dict) else None
     found: Mapping[str, str] = text_map("properties", given or {})
@@ -44,7 +46,7 @@ def _properties(request: Request) -> Mapping[str, str]:
 
 
 def _count(request: Request) -> int:
-    """Returns the number of messages to skip.
+    """Returns the number of messages to skip in the path.
 
     :raises InvalidRequest: the number is negative
     """
@@ -63,7 +65,7 @@ def _optional_position(request: Request) -> tuple[int, int] | None:
 
 
 def _behind(request: Request) -> bool:
-    """Whether the position is after the given message, not at the message."""
+    """Whether a reset must move the subscription behind the given message, and not to the message itself."""
     value = request.json()
     return isinstance(value, dict) and value.get("excluded") is True
 
@@ -228,4 +230,4 @@ SUBSCRIPTIONS: Sequence[Endpoint] = (
         each=True,
     ),
 )
-"""Endpoints whose paths are relative to the namespace."""
+"""Endpoints; their paths are relative to that of the namespace."""

@@ -1,5 +1,5 @@
-"""All endpoints: the table, Pulsar's unsupported endpoints (501 with the reason), and public endpoints. Paths
-of version 1 of the interface are aliases.
+"""The table of all endpoints. It includes Pulsar's endpoints that are not supported, which answer 501 with
+the reason, and public endpoints. Paths of version 1 of Pulsar's interface are aliases.
 """
 
 from __future__ import annotations

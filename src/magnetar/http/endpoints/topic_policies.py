@@ -21,7 +21,7 @@ _DOMAINS = ("persistent", "non-persistent")
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """A topic policy with up to three endpoints: get, set and remove."""
+    """A topic policy, which has up to three endpoints: get, set and remove."""
 
     path: str
     field: str
@@ -29,13 +29,15 @@ class TopicPolicy:
     shape: Shape
     method: str = "POST"
     unset: object = None
-    """The answer if the policy is not set; None: an empty body."""
+    """The answer of the get endpoint if the policy is not set; None: an empty body."""
     unset_status: int = 200
     applied: bool = True
-    """Whether the query parameter ``applied=true`` requests the effective value."""
+    """Whether the get endpoint supports the query parameter ``applied=true``, which requests the effective
+    value.
+    """
     removable: bool = True
     empty_keeps: bool = False
-    """Whether an empty body leaves the policy unchanged."""
+    """Whether setting with an empty body leaves the policy unchanged; otherwise, it removes the policy."""
 
 
 def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
@@ -43,7 +45,7 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
 
 
 def _ttl(request: Request) -> object:
-    """Returns the message TTL in seconds.
+    """Returns the message TTL in the query, in seconds.
 
     :raises InvalidRequest: the value is not a 32-bit integer
     """

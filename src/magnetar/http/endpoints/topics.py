@@ -1,4 +1,4 @@
-"""Endpoints of persistent and non-persistent topics."""
+"""Endpoints for persistent and non-persistent topics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from magnetar.security.authorization import TopicOperation as T
 
 _DOMAINS = ("persistent", "non-persistent")
 _PARTITIONS = whole(bits=4096)
-"""A number of partitions of any size; the broker checks the limit."""
+"""Checks a number of partitions; any size is accepted, because the broker checks the limit."""
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 _FORCE = Parameter("force", "truth", "false")
 _SYSTEM = Parameter("includeSystemTopic", "truth", "false")
@@ -56,8 +56,8 @@ _STATS = (
     Parameter("excludeConsumers", "truth", "false"),
 )
 _SOON_SECONDS = 3600.0
-"""If an unused new topic is deleted sooner than this, in seconds, the answer to its creation contains a
-warning.
+"""If a new topic that nobody uses is deleted within this time, in seconds, the response to its creation
+contains a warning.
 """
 _DELETED = (
     "a topic that is not used is deleted after {seconds:g} s, with its messages; keep it with set-retention, "
@@ -70,7 +70,7 @@ _COUNT = {406: "the number of partitions is not allowed", 422: "the topic alread
 
 
 def _refused(error: type[BrokerError], reason: str) -> Handler:
-    """Returns a handler that refuses an operation which this kind of topic does not support."""
+    """Returns a handler that refuses an operation, because this kind of topic does not support it."""
 
     async def refuse(_application: Application, request: Request) -> Response:
         topic_of(request.variables)
@@ -115,7 +115,9 @@ async def _create_partitioned_topic(application: Application, request: Request) 
 
 
 def _warning_of_deletion(create: Handler) -> Handler:
-    """Returns the handler with an additional warning if the new topic is soon deleted unless it is used."""
+    """Returns a handler that calls ``create``, and adds a warning to its response if the new topic will soon
+    be deleted unless it is used.
+    """
 
     async def handler(application: Application, request: Request) -> Response:
         answer = await create(application, request)
@@ -130,7 +132,9 @@ async def _warned_of_deletion(application: Application, topic: str, answer: Resp
 
 
 async def _explain(application: Application, request: Request) -> Response:
-    """Explains a topic; the answer also warns if the topic has no subscription and is soon deleted."""
+    """Explains why messages of a topic wait; the response also has a warning if the topic has no subscription
+    and will soon be deleted.
+    """
     topic = topic_of(request.variables)
     found = await application.admin.explaining.explain(topic, request.query.get("subscription") or None)
     answer = json_response(found)
@@ -147,7 +151,9 @@ def _has_subscriptions(explained: object) -> bool:
 
 
 def _wanted(request: Request) -> StatsSelection:
-    """Returns the requested statistics; ignores ``getPreciseBacklog``, because every backlog is precise."""
+    """Returns which statistics the query requests; ignores ``getPreciseBacklog``, because every backlog is
+    precise.
+    """
     return StatsSelection(
         backlog_size=request.flag("subscriptionBacklogSize", True),
         earliest_time=request.flag("getEarliestTimeInBacklog"),
@@ -197,7 +203,7 @@ def _new_properties(request: Request) -> Mapping[str, str]:
 
 
 def _removed(request: Request) -> Mapping[str, None]:
-    """Returns the property to remove.
+    """Returns the topic property that the query names, with None, which removes it.
 
     :raises InvalidRequest: the query contains no property
     """
@@ -208,12 +214,12 @@ def _removed(request: Request) -> Mapping[str, None]:
 
 
 def _status(found: tuple[str, str]) -> Response:
-    """Returns the status of a compaction as ``LongRunningProcessStatus``."""
+    """Converts the status of a compaction to ``LongRunningProcessStatus``."""
     return json_response({"status": found[0], "lastError": found[1]})
 
 
 def _offload_status(found: tuple[str, str, tuple[int, int]]) -> Response:
-    """Returns the status of an offload as ``OffloadProcessStatus``."""
+    """Converts the status of an offload to ``OffloadProcessStatus``."""
     status, error, end = found
     return json_response({"status": status, "lastError": error, "firstUnoffloadedMessage": _message_id(end)})
 
@@ -498,7 +504,7 @@ _ROWS: Sequence[Endpoint] = (
     *MESSAGES,
     *SUBSCRIPTIONS,
 )
-"""Endpoints whose paths are relative to the namespace."""
+"""Endpoints; their paths are relative to that of the namespace."""
 
 
 _BUNDLE = Endpoint(
@@ -509,7 +515,9 @@ _BUNDLE = Endpoint(
     N.GET_BUNDLE,
     refusals={412: "the bundle does not exist"},
 )
-"""Lists the non-persistent topics of a bundle, which exist only in the memory of their broker."""
+"""The endpoint that lists the non-persistent topics of a bundle, which exist only in the memory of their
+broker.
+"""
 
 
 def _rows(domain: str) -> Sequence[Endpoint]:

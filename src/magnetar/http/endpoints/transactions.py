@@ -33,7 +33,9 @@ _LOW_WATER = Parameter("lowWaterMarks", "truth", "false")
 
 
 def _number(name: str) -> Callable[[Request], int | None]:
-    """Returns the shape of a number in the query; None: the parameter is absent."""
+    """Returns the shape of a query parameter that is a number; its value is None if the parameter is
+    absent.
+    """
 
     def shape(request: Request) -> int | None:
         text = request.query.get(name)

@@ -1,4 +1,4 @@
-"""Endpoints that become WebSockets, and endpoints for WebSocket statistics."""
+"""Endpoints that open WebSockets, and endpoints for statistics of WebSockets."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _read(application: WebSocketApplication, request: Request) -> Response
 
 
 async def _consume_several(application: WebSocketApplication, request: Request) -> Response:
-    """Consumes the topics in the query parameter ``topics`` or ``topicsPattern``."""
+    """Opens a WebSocket that consumes the topics in the query parameter ``topics`` or ``topicsPattern``."""
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
     subscription = request.variables["subscription"]
     if (pattern is None) == (listed is None):
@@ -119,8 +119,8 @@ async def _let_in(
     request: Request,
     act: Callable[[WebSocketService, User], Awaitable[Response]],
 ) -> Response:
-    """Returns the answer of ``act``; the user object exists until the WebSocket of the answer, if any, has
-    ended.
+    """Creates the object for the user of a request, and returns the response of ``act``. If the response
+    opens a WebSocket, the user object exists until the WebSocket has ended.
     """
     service = await _service(application)
     access = application.access
@@ -171,7 +171,7 @@ def _websocket(
     *,
     lets_in: bool = False,
 ) -> WebSocketEndpoint:
-    """Returns an endpoint that becomes a WebSocket; any broker can serve it."""
+    """Returns an endpoint that opens a WebSocket; any broker can serve it."""
     return WebSocketEndpoint(
         "GET",
         path,

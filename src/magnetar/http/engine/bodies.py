@@ -1,4 +1,4 @@
-"""Bodies of requests: their common memory limit, and bodies with several parts."""
+"""Bodies of requests: the memory limit that all of them share, and bodies with several parts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from magnetar.http.engine.message import Request
 
 FORM = "multipart/form-data"
 _MOST_HEADERS = 8192
-"""Maximum size of the headers of a part, in bytes."""
+"""Maximum size of the headers of one part, in bytes."""
 _MOST_BOUNDARY = 70
 _LINE = b"\r\n"
 SPARED_BYTES = 16 * 1024
 """Bodies up to this size in bytes are never refused because of other bodies."""
 Refuse = Callable[[], None]
-"""Refuses the request and drops its body; also identifies the holder of the body."""
+"""Refuses a request and drops its body; the callback also identifies the request."""
 
 
 class Parts:
-    """The parts of a form, which are read one after another while they arrive.
+    """Reads the parts of a form one after another, while they arrive.
 
     The format is https://www.rfc-editor.org/rfc/rfc7578.
     """
@@ -43,7 +43,9 @@ class Parts:
         # The first boundary may stand at the very beginning.
         self._came = bytearray(_LINE)
         self._inside = True
-        """Whether bytes may precede the next boundary; at first a preamble, which is not a part."""
+        """Whether bytes before the next boundary are still to be read: those of the present part or, at
+        first, of the preamble.
+        """
 
     async def next(self) -> str | None:
         """Skips the rest of the present part, and returns the name of the next part; None: there are no more
@@ -126,8 +128,8 @@ class Bodies:
         self._complete: dict[Refuse, int] = {}
 
     def grew(self, holder: Refuse, size: int) -> None:
-        """Counts arrived bytes. If the limit is exceeded, this can call ``holder`` before it returns, which
-        refuses the body.
+        """Counts bytes that have arrived. If the limit is then exceeded, refuses the largest incomplete
+        bodies, possibly including that of ``holder``, before it returns.
         """
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size

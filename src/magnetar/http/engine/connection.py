@@ -35,17 +35,19 @@ class HttpLimits:
 
     body_bytes: int = 8 << 20
     bodies_bytes: int = 64 << 20
-    """Maximum memory for the bodies of all requests together, in bytes."""
+    """Maximum memory for the bodies of all requests of the server together, in bytes."""
     head_bytes: int = 8192
     connections: int = 2048
     connections_of_address: int = 0
-    """Maximum number of connections of one address; 0: only all connections together are limited."""
+    """Maximum number of connections of one client address; 0: no limit for an address, only for all
+    connections together.
+    """
     request_seconds: float = 30.0
     """Maximum time from the first to the last byte of a request, in seconds."""
     idle_seconds: float = 60.0
     """Maximum time between two requests of a connection, in seconds."""
     stalled_seconds: float = 30.0
-    """Maximum time in which a client reads nothing of a response, in seconds."""
+    """Maximum time during which a client may read nothing of a response, in seconds."""
 
 
 class HttpConnection:
@@ -63,17 +65,17 @@ class HttpConnection:
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._begun = False
-        """Whether part of a request has arrived."""
+        """Whether a part of the next request has arrived."""
         self._answering = False
         self._closing = False
         self._deadline: Cancellable | None = None
         self._drained: Future[None] | None = None
         self._upgraded: WebSocket | None = None
-        """The protocol that has taken over the connection from HTTP."""
+        """The WebSocket that has taken over the connection; None: the connection is still HTTP."""
         self._streamed: Streamed | None = None
-        """The streamed answer in progress."""
+        """The streamed response in progress; None: no such response."""
         self._arriving: ArrivingBody | None = None
-        """The body of the request in progress if its handler reads it while it arrives."""
+        """The body of the request in progress, if its handler reads it while it arrives; otherwise None."""
 
     @property
     def host(self) -> str:
@@ -236,7 +238,9 @@ class HttpConnection:
         self._tasks.start(self._answer(request), "answering a request")
 
     def _start_arriving(self, head: h11.Request) -> None:
-        """Passes a request to its handler before its body has arrived."""
+        """Calls the handler of a request whose body has not arrived yet; the handler reads the body while it
+        arrives.
+        """
         if self._transport is None:
             return
         self._answering = True
@@ -246,7 +250,7 @@ class HttpConnection:
         self._tasks.start(self._answer(request), "answering a request")
 
     def hold(self, held: bool) -> None:
-        """Pauses or resumes reading from the socket."""
+        """Pauses (True) or resumes (False) reading from the socket."""
         if self._transport is None:
             return
         if held:
@@ -255,7 +259,7 @@ class HttpConnection:
             self._transport.resume_reading()
 
     def _cut_short(self) -> None:
-        """Handles the end of the client's data."""
+        """Called when the client sends no more data: fails a body that the handler is still reading."""
         if self._arriving is not None:
             self._arriving.fail("The body ended before its end")
 
@@ -300,7 +304,7 @@ class HttpConnection:
             self._next_request()
 
     def _upgrade(self, response: Response, upgraded: WebSocket) -> None:
-        """Passes the connection to another protocol."""
+        """Sends the response with status 101, and lets the WebSocket take over the connection."""
         transport = self._transport
         if transport is None or self._closing:
             upgraded.connection_lost(None)
@@ -324,7 +328,9 @@ class HttpConnection:
         await self._drain()
 
     async def _send_pieces(self, pieces: Iterator[str] | Iterator[bytes]) -> None:
-        """Sends the pieces, with pauses after at most a millisecond of work."""
+        """Sends the pieces of a response; after each millisecond of work, lets the event loop do other
+        work.
+        """
         running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
@@ -339,8 +345,9 @@ class HttpConnection:
                 running.begin()
 
     async def _send_streamed(self, streamed: Streamed) -> None:
-        """Creates each piece only after the client has read the previous one, so that a slow client misses
-        intermediate states. Other work runs between pieces, also if the client reads all data at once.
+        """Sends a streamed response. Each piece is created only after the client has read the previous one,
+        so that a slow client misses intermediate states. The event loop does other work between pieces, even
+        if the client reads everything at once.
         """
         running = Slice(self._owner.io, "http")
         while self._transport is not None and not self._closing:
@@ -384,7 +391,7 @@ class HttpConnection:
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "The bodies of all requests together are too large")
 
     def _drop_body(self) -> None:
-        """Drops a body that is incomplete or unused."""
+        """Drops a request body that is incomplete or no longer needed."""
         if not self._answering:
             self._owner.bodies.gone(self.refuse_body)
         self._body = bytearray()
@@ -421,7 +428,9 @@ class HttpConnection:
             stalled.cancel()
 
     def _expect(self, seconds: float | None) -> None:
-        """Closes the connection unless there is progress within this time; None: no limit."""
+        """Sets the time within which the next request or the rest of the present one must arrive; otherwise
+        the connection is closed. None: no limit.
+        """
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -451,7 +460,9 @@ def _has_two_lengths(head: h11.Request) -> bool:
 
 
 def _target_of(head: h11.Request) -> tuple[str, str, str]:
-    """Returns the path, the question mark (empty without a query), and the query."""
+    """Splits the target of a request into the path, the question mark (empty without a query) and the
+    query.
+    """
     path, mark, query = head.target.decode("ascii", "replace").partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy
@@ -478,7 +489,7 @@ def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Req
 
 
 def http_date(seconds: int) -> str:
-    """Returns seconds since 1970 as an HTTP date, always in English."""
+    """Formats a time, given in seconds since 1970, as an HTTP date, which is always in English."""
     at = time.gmtime(seconds)
     return (
         f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year} "

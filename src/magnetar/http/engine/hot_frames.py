@@ -1,8 +1,8 @@
 """The frames of most WebSocket messages: text messages in a single frame (RFC 6455, section 5).
 
-A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. This module finds the
-bounds of frames, and reads and writes single text frames; wsproto, which implements the whole protocol,
-handles all other frames.
+This module is plain Python that is also compiled, with the C types in ``hot_frames.pxd``. It finds the bounds
+of frames, and reads and writes single text frames; wsproto, which implements the whole protocol, handles all
+other frames.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _TEXT = 0x01
 _LARGEST_CONTROL = 125
 _LAST_KIND = 0x0A
 _LENGTHS_END = 1 << 63
-"""The highest bit of a frame's length must be 0."""
+"""Lengths of frames must be below this number, because the protocol requires their highest bit to be 0."""
 _MOST_COUNTED = 1 << 62
-"""Stands for lengths that exceed every limit; sums with it fit into 64 bits."""
+"""Replaces larger lengths, which exceed every limit anyway, so that sums fit into 64 bits."""
 
 
 def text_frame(text: str) -> bytes:
@@ -32,7 +32,12 @@ def text_frame(text: str) -> bytes:
 
 
 def text_fragment(text: str, first: bool, last: bool) -> bytes:
-    """Returns a fragment of a message as a server sends it (RFC 6455, 5.4)."""
+    """Returns the WebSocket frame with which a server sends a fragment of a text message (RFC 6455, section
+    5.4).
+
+    :param first: whether it is the first fragment of the message
+    :param last: whether it is the last fragment
+    """
     frame = bytearray(text_frame(text))
     frame[0] = (_FINAL if last else 0) | (_TEXT if first else 0)
     return bytes(frame)
@@ -42,18 +47,18 @@ class FrameReader:
     """Splits a client's bytes into frames, and decodes single text frames."""
 
     def __init__(self, largest: int) -> None:
-        """:param largest: maximum size of a collected frame, in bytes"""
+        """:param largest: maximum size of a frame, in bytes"""
         self._largest = largest
         self._rest = bytearray()
         self._wanted = 0
         self._in_parts = False
         self._given_up = False
         self.left_out = 0
-        """Remaining bytes of a frame that is too large."""
+        """Number of bytes still to be skipped of a frame that is too large."""
 
     def read(self, data: bytes) -> list[str | bytes | None]:
-        """Returns the frames that these bytes complete: messages as texts, and other frames as bytes for
-        wsproto.
+        """Processes received bytes; returns the frames that they complete: text messages as strings, and
+        other frames as bytes for wsproto.
 
         The first frame that is not a single text frame, and all later bytes, are passed on as they arrive.
         None stands for a frame whose announced size is too large; its content is skipped.
@@ -97,8 +102,8 @@ class FrameReader:
         return found
 
     def _size(self, data: bytes, at: int, end: int) -> int:
-        """Returns the size of the frame at ``at``, or of the head that is needed to determine it. 0: wsproto
-        must handle the frame. Below 0: the frame is too large.
+        """Returns the size of the frame at ``at`` or, if its header is incomplete, of the header. 0 means
+        that wsproto must handle the frame; a negative number, that the frame is too large.
         """
         if end - at < 2:
             return 2
@@ -124,7 +129,7 @@ class FrameReader:
         return head + 4 + told if told <= self._largest else -head - 4 - min(told, _MOST_COUNTED)
 
     def _text(self, data: bytes, at: int, size: int) -> str | None:
-        """Returns the message in a frame; None: the frame is not a single text frame."""
+        """Decodes the message in a frame; returns None if the frame is not a single text frame."""
         first = data[at]
         if first != _WHOLE_TEXT:
             if not first & _CONTROL:

@@ -20,7 +20,7 @@ millisecond.
 """
 MOST_VALUES = 100_000
 """Maximum number of values in a large body, including nested values; a single list or object can have at most
-20,000.
+20,000 values.
 """
 MOST_SPACE = 1 << 20
 """Maximum white space before the first value of a large body, in bytes."""
@@ -30,9 +30,11 @@ stack.
 """
 _WINDOW_BYTES = 64 * 1024
 _TOKENS = 256
-"""Number of tokens between two pauses, about a third of a millisecond."""
+"""Number of tokens that are parsed between two pauses, which takes about a third of a millisecond."""
 _AHEAD = 5_000
-"""Number of characters that are decoded ahead. Python reads no integer with more than 4,300 digits."""
+"""Number of characters that are decoded ahead of the parser, so that a number is complete; Python parses no
+integer with more than 4,300 digits.
+"""
 _TOKEN = re.compile(
     r"""[ \t\n\r]*+(?:
         ([\[\]{},:"])
@@ -60,8 +62,8 @@ _WORDS = {
     "-Infinity": -float("inf"),
 }
 _VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME, _COLON, _AFTER = range(6)
-"""The states of the parser, named after the expected token. Where a first item is expected, the list or
-object can also end.
+"""The states of the parser, named after the token that must come next. In the states with FIRST, the list or
+object may also end.
 """
 _BEFORE_TEXTS = (_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME)
 MANY = 4_000
@@ -71,7 +73,8 @@ MANY = 4_000
 def parse_in_pieces(
     body: bytes | bytearray, window: int = _WINDOW_BYTES, ahead: int = _AHEAD
 ) -> Generator[None, None, object]:
-    """Yields after every piece of work of less than a millisecond, and returns the value.
+    """A generator that parses JSON: yields after every piece of work, which takes less than a millisecond,
+    and returns the value.
 
     :param window: number of bytes that are decoded at a time
     :param ahead: maximum length of a number in characters, at least 12
@@ -98,7 +101,7 @@ class _Parser:
         self._open: list[Any] = []
         """Lists and objects that are not complete, the innermost last."""
         self._names: list[str] = []
-        """Names of the values that are being read, for each open object."""
+        """For each open object, the name whose value is being read."""
         self._expected = _VALUE
         self._value: Any = None
         """The value that was completed last."""
@@ -214,7 +217,7 @@ class _Parser:
         return int(number) if found[3] is None and found[4] is None else WrittenNumber(number)
 
     def _string(self) -> Generator[None, None, str]:
-        """Reads a string whose opening quotation mark was read, up to its closing quotation mark."""
+        """Reads a string, after its opening quotation mark, up to and including the closing one."""
         plain = _PLAIN_TEXT.match(self._text, self._at)
         if plain is not None:
             self._at = plain.end()
@@ -247,8 +250,8 @@ _WANTED = {
 
 
 class WrittenNumber(float):
-    """A number with a fraction or an exponent that keeps its text, for ``parse_float`` of :mod:`json`: where
-    Pulsar expects a string, it accepts a number as written.
+    """A number with a fraction or an exponent that remembers how it was written, for ``parse_float`` of
+    :mod:`json`. It is needed because where Pulsar expects a string, it accepts a number as written.
     """
 
     __slots__ = ("written",)
@@ -262,7 +265,7 @@ class WrittenNumber(float):
 
 
 def parse_json(body: bytes | bytearray) -> object:
-    """Returns the value of a JSON body.
+    """Parses a JSON body, and returns its value.
 
     :raises ValueError: the body is not JSON
     :raises RecursionError: the body is nested too deeply
@@ -271,7 +274,7 @@ def parse_json(body: bytes | bytearray) -> object:
 
 
 def encoded(value: object) -> bytes:
-    """Returns compact JSON in UTF-8."""
+    """Encodes a value as compact JSON in UTF-8."""
     return _bytes(_text(value))
 
 
@@ -329,7 +332,9 @@ def _texts(value: Any) -> Iterator[str]:
 def _groups(
     value: dict[object, object] | list[object] | tuple[object, ...],
 ) -> Iterator[dict[object, object] | list[object]]:
-    """Yields small members in groups that stay below the limit, and each large member alone."""
+    """Splits an object or a list: yields groups of small members, each group with at most :data:`MANY`
+    values, and each large member alone.
+    """
     group: dict[object, object] = {}
     room = MANY
     members = value.items() if isinstance(value, dict) else enumerate(value)

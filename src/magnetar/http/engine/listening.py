@@ -1,4 +1,4 @@
-"""The common part of HTTP servers: listeners, connections, and an orderly stop."""
+"""The common part of HTTP servers: listeners, connections, and a clean stop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ log = logging.getLogger("magnetar.http")
 
 
 class Listening(ABC):
-    """Owner of connections: see :class:`magnetar.http.engine.connection.Owner`."""
+    """Base class of HTTP servers, which own connections; see
+    :class:`magnetar.http.engine.connection.Owner`.
+    """
 
     def __init__(self, io: Io, limits: HttpLimits | None = None) -> None:
         self.io = io
         self.limits = limits or HttpLimits()
         self.bodies = Bodies(self.limits.bodies_bytes)
         self._connections: dict[HttpConnection, str] = {}
-        """The connections with their clients' addresses."""
+        """The connections, with the addresses of their clients."""
         self._of_address: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._stopping = False
@@ -37,8 +39,8 @@ class Listening(ABC):
     async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
         """Starts listening on one more address; port 0 means any free port.
 
-        :param network: the network for TLS; None: no TLS
-        :returns: the actual port
+        :param network: the network to listen on, for TLS; None: a listener without TLS
+        :returns: the port, also if ``port`` is 0
         :raises OSError: the address cannot be used
         """
         through: ListeningNetwork = network or self.io.network
@@ -91,7 +93,9 @@ class Listening(ABC):
             self._settle_empty()
 
     def reads_as_it_comes(self, method: str, path: str) -> bool:
-        """Returns False; servers with endpoints that read bodies while they arrive override it."""
+        """Returns whether the endpoint reads request bodies while they arrive. Here always False; servers
+        with such endpoints override this method.
+        """
         return False
 
     @abstractmethod
@@ -101,10 +105,11 @@ class Listening(ABC):
 
 
 def rotation(is_there: Callable[[], bool] | None, name: str) -> Response:
-    """Tells load balancers whether to use a process (``statusFilePath``): returns 200 while the file exists.
+    """Returns the response for load balancers that ask whether to use a process (``statusFilePath``): 200
+    while the file exists.
 
-    :param is_there: returns whether the file exists; None: the setting is empty
-    :param name: the kind of process, for the reason
+    :param is_there: returns whether the file exists; None: the setting ``statusFilePath`` is empty
+    :param name: the kind of process, such as ``broker``, for the error text
     """
     if is_there is not None and is_there():
         return text_response("OK", content_type="text/plain")

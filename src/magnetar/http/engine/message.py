@@ -25,7 +25,9 @@ JSON_TYPE = "application/json"
 _LONGEST_REASON = 4096
 _NULL = re.compile(rb"\s*null\s*")
 MOST_BYTES = 256 * 1024
-"""Number of unread bytes at which the socket is no longer read; one more read can exceed it."""
+"""If a handler has left this number of bytes unread, the socket is no longer read; the last read can exceed
+the number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class Request:
     target: str = ""
     """Path and query as received."""
     parse: Callable[[bytes | bytearray], object] = parse_json
-    """Parses the body; replaced if the body was already parsed, to return the result or raise the error
-    again.
+    """Parses the body. If the body was already parsed, this is replaced by a function that returns the result
+    or raises the error again.
     """
     arriving: ArrivingBody | None = None
     """The body if the handler reads it while it arrives; :attr:`body` is then empty."""
@@ -94,17 +96,17 @@ class Request:
 
 
 class Abandoned(Exception):
-    """The rest of a response cannot be sent: the connection is closed, and the log contains the reason."""
+    """Raised by a response whose rest cannot be sent: the connection is closed, and the reason is logged."""
 
 
 class Streamed(Protocol):
-    """A response that is created while it is sent, as long as the client reads."""
+    """The body of a response that is created piece by piece while it is sent, as long as the client reads."""
 
     async def next(self) -> bytes:
         """Returns the next piece, or empty bytes at the end; called when the client has read the previous
         piece.
 
-        :raises Abandoned: the response ends incomplete
+        :raises Abandoned: the response cannot be completed
         """
         ...
 
@@ -117,8 +119,8 @@ class Streamed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response; ``pieces`` are sent one after another, with turns of the event loop in between. Empty
-    pieces only allow other work.
+    """A response; ``pieces`` are sent one after another, and the event loop does other work in between. Empty
+    pieces are not sent; they only permit such work.
     """
 
     status: int
@@ -129,8 +131,8 @@ class Response:
     streamed: Streamed | None = None
     """A body that is created while it is sent; it is closed also if it is never sent."""
     upgrade: WebSocket | None = None
-    """For status 101: the WebSocket that takes over the connection; it is notified of the end even if it
-    never does.
+    """For status 101: the WebSocket that takes over the connection. It is notified of its end even if it
+    never takes over.
     """
 
 
@@ -146,7 +148,9 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
-    """Returns a response with bare text; Pulsar labels such text as JSON."""
+    """Returns a response whose body is the text itself, without quotation marks; the default content type is
+    JSON, as in Pulsar.
+    """
     return Response(status, text.encode(), content_type)
 
 
@@ -155,7 +159,7 @@ def nothing() -> Response:
 
 
 def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """Returns an error in the form that Pulsar's admin clients read; very long reasons are cut."""
+    """Returns an error in the form that Pulsar's admin clients read; very long reasons are truncated."""
     if len(reason) > _LONGEST_REASON:
         reason = reason[:_LONGEST_REASON] + "..."
     return Response(status, encoded({"reason": reason}), JSON_TYPE, headers)
@@ -172,12 +176,12 @@ def warned(response: Response, sentences: Iterable[str]) -> Response:
 
 
 class Arriving:
-    """Bytes from one connection, read while they arrive. A slow reader slows down the sender: at most
-    :data:`MOST_BYTES` and one more read from the socket are buffered.
+    """Bytes from one connection that are read while they arrive. A slow reader slows down the sender: only
+    about :data:`MOST_BYTES` are buffered.
 
     :param hold: pauses (True) or resumes (False) reading from the sender
-    :param failure: converts a reason to the error that :meth:`next` raises
-    :param silence: the reason if nothing arrives in time, with ``{seconds}``
+    :param failure: converts a reason to the exception that :meth:`next` raises
+    :param silence: the reason if nothing arrives in time, in which ``{seconds}`` is replaced
     """
 
     def __init__(
@@ -189,7 +193,7 @@ class Arriving:
         silence: str,
     ) -> None:
         self.seconds = seconds
-        """Time without a byte after which the rest counts as lost; 0: no limit."""
+        """If nothing arrives for this time, in seconds, the rest counts as lost; 0: no limit."""
         self._loop = loop
         self._hold = hold
         self._failed = failure
@@ -223,9 +227,9 @@ class Arriving:
     # called by the reader
 
     async def next(self) -> bytes:
-        """Waits for bytes and returns all that have arrived; empty at the end.
+        """Waits until bytes have arrived, and returns all of them; empty at the end.
 
-        :raises Exception: as returned by ``failure``: the sender disconnected or stopped sending
+        :raises Exception: what ``failure`` returns: the sender has disconnected or stopped sending
         """
         while not self._came and not self._over:
             if self._failure:
@@ -268,7 +272,7 @@ class ArrivingBody(Arriving):
 
     async def leave_aside(self) -> None:
         """Reads and discards the rest of the body, because a client that is sending does not read the
-        response. Returns also if the rest does not arrive.
+        response. Also returns if the rest does not arrive.
         """
         with suppress(InvalidRequest):
             while await self.next():

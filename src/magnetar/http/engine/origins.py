@@ -1,7 +1,9 @@
-"""Checks the origin of a request: host name, web page, and credentials.
+"""Checks where a request comes from: the host name that it was sent to, the web page that sent it, and its
+credentials.
 
 A browser lets any page send requests to any address that its user can reach, including a broker on the same
-machine, and sends the page's origin in ``Origin``. Tools send no such header.
+machine, and sends the page's origin in the header ``Origin``. Clients other than browsers send no such
+header.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ _ORIGINAL = "x-original-principal"
 
 
 class Origins:
-    """Accepted origins of pages: the broker's own addresses, and the origins in the settings."""
+    """Checks the origin of web pages: accepts the broker's own addresses and the origins in the settings."""
 
     def __init__(self, own_hosts: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
         """:param own_hosts: names and addresses of this broker, in addition to loopback addresses
 
-        :param allowed: ``scheme://host[:port]``, or ``*`` for all
+        :param allowed: accepted origins, ``scheme://host[:port]``, or ``*`` for all
         :raises ValueError: an item of ``allowed`` has none of these forms
         """
         self._own = frozenset(host.strip("[]").lower() for host in own_hosts if host)
@@ -42,7 +44,7 @@ class Origins:
         self._allowed = frozenset(_required(text) for text in given if text != ANY)
 
     def refusal(self, request: Request, port: int) -> str | None:
-        """Returns the reason why a request is refused; None: the request is accepted.
+        """Returns the reason for refusing a request; None: the request is accepted.
 
         :param port: the port of this broker
         """
@@ -88,7 +90,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _parsed(text: str) -> tuple[str, str, int] | None:
-    """Returns scheme, host and port; None if the text is not an origin, such as ``null``."""
+    """Parses an origin; returns scheme, host and port, or None if the text is no origin, such as ``null``."""
     try:
         parts = urlsplit(text)
         scheme, host, port = parts.scheme, parts.hostname, parts.port
@@ -116,8 +118,8 @@ class Hosts:
     it contains a name of public DNS. The accepted hosts are addresses, names without a dot, and names in
     private domains, which do not exist in public DNS.
 
-    With TLS the certificate does not match such a name, and if clients authenticate, the page has no
-    credentials. In both cases, this check is not needed.
+    This check is not needed with TLS, because the certificate does not match the page's name, or if clients
+    authenticate, because the page has no credentials.
 
     The server's own names and the names in the settings are accepted, too.
     """
@@ -125,7 +127,8 @@ class Hosts:
     def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
         """:param own: names and addresses of this server
 
-        :param allowed: allowed names; ``*.name`` for all names below a name, ``*`` for all names
+        :param allowed: further accepted names; ``*.name`` stands for all names below a name, ``*`` for all
+            names
         :raises ValueError: an item of ``allowed`` has none of these forms
         """
         given = [text.strip().lower() for text in allowed]
@@ -137,7 +140,7 @@ class Hosts:
         self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
 
     def refusal(self, request: Request) -> str | None:
-        """Returns the reason why a request is refused; None: the request is accepted."""
+        """Returns the reason for refusing a request; None: the request is accepted."""
         if self._any or request.secure:
             return None
         given = request.headers.get("host", "")
@@ -170,9 +173,9 @@ def _host_of(header: str) -> str:
 
 
 def claim_of(request: Request) -> Claim:
-    """Returns all credentials of the request; the first valid ones count. The headers are Pulsar's:
-    ``Authorization``, ``X-Pulsar-Auth-Method-Name`` with the method, and ``X-Original-Principal`` with the
-    role on whose behalf a proxy acts.
+    """Returns all credentials of a request; the broker uses the first that are valid. The headers are
+    Pulsar's: ``Authorization``, ``X-Pulsar-Auth-Method-Name`` with the method, and ``X-Original-Principal``
+    with the role on whose behalf a proxy acts.
     """
     offered: list[Credentials] = []
     chosen = request.headers.get(_METHOD, "")

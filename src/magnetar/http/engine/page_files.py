@@ -1,6 +1,6 @@
-"""The files of the broker's own pages, entity tags, and compression. An entity tag avoids sending an
-unchanged response again (RFC 9110, 8.8.3 and 13.1.2). It is a hash of the response's bytes, so it is the
-same on every broker and after a restart.
+"""The files of the broker's own web pages; entity tags and compression of responses. An entity tag avoids
+sending an unchanged response again (RFC 9110, sections 8.8.3 and 13.1.2). It is a hash of the response's
+bytes, so it is the same on every broker and after a restart.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ _HEADERS = (
     ("Vary", "Accept-Encoding"),
 )
 LARGEST_BYTES = 64 << 10
-"""Maximum size of a response with a tag, in bytes: hashing takes less than a tenth of a millisecond."""
+"""Larger responses, in bytes, get no entity tag; hashing one of this size takes less than a tenth of a
+millisecond.
+"""
 _DIGEST_BYTES = 12
 _ASK_AGAIN = ("Cache-Control", "no-cache")
-"""A header that permits clients to keep the response, but requires revalidation at each use."""
+"""A header that permits clients to cache a response, but requires that they revalidate it at each use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,12 @@ class _File:
 
 
 class PageFiles:
-    """The files of the pages in a folder."""
+    """The files of web pages in a folder."""
 
     def __init__(self, folder: Path, *, images: bool = False) -> None:
         """The files are read at the first request.
 
-        :param images: whether the folder contains images for the pages
+        :param images: whether the pages use images
         """
         self._folder = folder
         self._policy = _POLICY_WITH_IMAGES if images else _POLICY
@@ -110,7 +112,9 @@ def takes_gzip(request: Request) -> bool:
 
 
 def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
-    """Yields the text compressed with gzip, one piece per input piece; pieces can be empty."""
+    """Compresses a text with gzip; yields a piece of the result for each piece of the text, which can be
+    empty.
+    """
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece.encode())
@@ -122,7 +126,7 @@ def tag_of(data: bytes) -> str:
 
 
 def has(request: Request, tag: str) -> bool:
-    """Whether the client already has the response with this tag, according to ``If-None-Match``."""
+    """Whether the client already has the response with this entity tag, according to ``If-None-Match``."""
     said = request.headers.get("if-none-match", "").strip()
     if said == "*":
         return True
@@ -131,8 +135,8 @@ def has(request: Request, tag: str) -> bool:
 
 
 def tagged(request: Request, answer: Response) -> Response:
-    """Returns the response with its tag, or 304 if the client already has it. Errors, large responses and
-    responses in pieces have no tag.
+    """Returns the response with an entity tag, or 304 if the client already has the response. Errors, large
+    responses and responses in pieces get no tag.
     """
     whole = answer.pieces is None and answer.streamed is None and 0 < len(answer.body) <= LARGEST_BYTES
     if answer.status != HTTPStatus.OK or not whole:
@@ -145,16 +149,16 @@ def tagged(request: Request, answer: Response) -> Response:
 
 
 class TagOnTheWay:
-    """The tag of a constant text that is expensive to create; available once the text was created
-    completely.
+    """The entity tag of a constant text that is expensive to create; the tag is known once the text was
+    created completely.
     """
 
     def __init__(self) -> None:
         self.tag = ""
-        """Empty until the whole text was created once."""
+        """The tag; empty until the whole text was created once."""
 
     def noted(self, pieces: Iterable[str]) -> Iterator[str]:
-        """Yields the pieces unchanged, and computes their tag."""
+        """Yields the pieces of the text unchanged, and computes the tag from them."""
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for piece in pieces:
             digest.update(piece.encode())

@@ -25,7 +25,7 @@ _VERSION = "13"
 _CLOSING_SECONDS = 5.0
 """Maximum time to wait for a client's answer to a close frame, in seconds."""
 _MOST_SKIPPED = 1 << 20
-"""Maximum number of bytes of an oversized message that are read and discarded."""
+"""Maximum number of bytes of a message that is too large that are still read and discarded."""
 _PING = b"PING"
 
 NORMAL = 1000
@@ -53,7 +53,7 @@ class Conversation(Protocol):
     """The application protocol of a WebSocket."""
 
     def opened(self, socket: WebSocket) -> None:
-        """Called when the WebSocket is open."""
+        """Called once the WebSocket is open."""
         ...
 
     def received(self, text: str) -> None: ...
@@ -63,7 +63,7 @@ class Conversation(Protocol):
         ...
 
     def ended(self) -> None:
-        """Called once, when the WebSocket has ended or did not open."""
+        """Called once, when the WebSocket has ended or could not be opened."""
         ...
 
 
@@ -95,9 +95,10 @@ def refusal_of(request: Request) -> Response | None:
 
 
 class WebSocket:
-    """The protocol of a connection after HTTP; called like ``magnetar.io.interfaces.StreamProtocol``.
+    """The protocol of a connection that has changed from HTTP to WebSocket; called like
+    ``magnetar.io.interfaces.StreamProtocol``.
 
-    While the client does not read, its own messages are not read either.
+    While the client does not read messages, the messages that it sends are not read either.
     """
 
     def __init__(self, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> None:
@@ -106,16 +107,22 @@ class WebSocket:
         self._limits = limits
         self._reader = FrameReader(limits.message_bytes)
         self._frames = Connection(ConnectionType.SERVER)
-        """The parser of frames; messages of a single frame skip it, because they do not change its state."""
+        """wsproto's parser of frames; messages that consist of a single frame bypass it, because they do not
+        change its state.
+        """
         self._transport: Transport | None = None
         self._text: list[str] = []
         self._text_size = 0
         self._behind_parts: list[str] | None = None
-        """Messages that wait for the last part of another; None: no message is being sent in parts."""
+        """Messages that wait until the last part of another message is sent; None: no message is being sent
+        in parts.
+        """
         self._closing = False
         self._over = False
         self._closed_before: tuple[int, str] | None = None
-        """Code and reason of a :meth:`close` before the connection was a WebSocket."""
+        """Code and reason of a call of :meth:`close` before the handshake was complete; None: no such
+        call.
+        """
         self._heard = loop.time()
         self._idle: Cancellable | None = None
         self._ping: Cancellable | None = None
@@ -125,7 +132,7 @@ class WebSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can still reach the client."""
+        """Whether messages can still be sent to the client."""
         return self._transport is not None and not self._closing
 
     # messages
@@ -141,7 +148,7 @@ class WebSocket:
 
     def send_part(self, text: str, *, last: bool) -> None:
         """Sends a fragment of a message; does nothing if the client has disconnected. Messages of
-        :meth:`send` wait for the last fragment; pings and close frames do not.
+        :meth:`send` are sent after the last fragment; pings and close frames are sent at once.
         """
         if self._transport is not None and not self._closing:
             self._heard = self._loop.time()
@@ -155,14 +162,14 @@ class WebSocket:
 
     @property
     def takes(self) -> bool:
-        """Whether the client reads fast enough; if not, :meth:`Conversation.go_on` is called when it does
-        again.
+        """Whether the client reads fast enough; if not, :meth:`Conversation.go_on` is called as soon as it
+        does.
         """
         return not self._stalled and self._transport is not None and not self._closing
 
     def close(self, code: int, reason: str = "") -> None:
         """Sends a close frame, and waits some seconds for the client's close frame. If the handshake is not
-        complete, the close follows the handshake.
+        complete, sends the close frame after the handshake.
         """
         if self._transport is None and not self._over:
             self._closed_before = self._closed_before or (code, reason)
@@ -290,8 +297,8 @@ class WebSocket:
             self._conversation.received(text)
 
     def _refuse_large(self) -> None:
-        """Closes the WebSocket because of an oversized message. Skips the rest of the message, or stops
-        reading if it is large.
+        """Closes the WebSocket because a message is too large. Skips the rest of the message or, if too much
+        is left, stops reading.
         """
         self._text.clear()
         self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")

@@ -1,1 +1,1 @@
-"""Figures in Prometheus's text format."""
+"""Metrics in Prometheus's text format."""

@@ -19,7 +19,7 @@ _TYPE = "# TYPE "
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """Returns ``name="value"`` pairs, separated by commas, without braces."""
+    """Formats labels as ``name="value"`` pairs, separated by commas, without braces."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
 
 
@@ -33,7 +33,7 @@ def number_text(value: Number | bool) -> str:
 def family(name: str, kind: str, samples: Iterable[tuple[str, Number]]) -> Iterator[str]:
     """Yields one metric: its TYPE line and its samples, in pieces of a few kilobytes.
 
-    :param samples: the labels (see :func:`labels_text`) and the value of each sample
+    :param samples: the labels (as :func:`labels_text` returns them) and the value of each sample
     """
     lines = [f"# TYPE {name} {kind}\n"]
     for labels, value in samples:
@@ -83,7 +83,7 @@ def histogram(
 ) -> Iterator[str]:
     """Yields one histogram with its creation time.
 
-    :param counts: the count of each bucket, not cumulative; one more than ``bounds``, for larger values
+    :param counts: the count of each bucket, not cumulative; the last one is for values above all ``bounds``
     """
     lines = histogram_samples(name, labels, bounds, counts, total, created_seconds)
     yield "".join([f"# TYPE {name} histogram\n", *lines])
@@ -121,7 +121,7 @@ def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
 
 @cache
 def meaning_of(name: str) -> str | None:
-    """Returns the HELP text of a metric; None: the metric has no text."""
+    """Returns the HELP text of a metric; None: the metric has no HELP text."""
     named, beginnings = _help()
     if name in named:
         return named[name]
@@ -132,12 +132,16 @@ def meaning_of(name: str) -> str | None:
 
 
 def content_type(accept: str) -> str:
-    """Returns the content type for a scraper with this ``Accept`` header."""
+    """Returns the content type of the response to a scraper with this ``Accept`` header."""
     return OPEN_METRICS_TYPE if "application/openmetrics-text" in accept else CONTENT_TYPE
 
 
 def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
-    """Yields the text with a HELP line for each family, in the format of the content type."""
+    """Yields the metrics with a HELP line for each family, in the format of a content type.
+
+    :param pieces: the metrics in Prometheus' text format
+    :param kind: the content type
+    """
     if kind != OPEN_METRICS_TYPE:
         for piece in pieces:
             yield _with_help(piece) if _TYPE in piece else piece

@@ -61,7 +61,7 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """The levels of metrics to print; each is a setting of Pulsar."""
+    """Which levels of metrics ``/metrics`` contains; most fields are settings of Pulsar."""
 
     version: str
     topic_level: bool = True
@@ -71,13 +71,15 @@ class MetricsOptions:
     split_partition: bool = False
     replication: bool = True
     most_series: int = 0
-    """Maximum number of topics and subscriptions with separate series; 0: no limit. Above it, the tenants
-    with the most series lose some first, and a metric counts the lost ones.
+    """Maximum number of topics and subscriptions with series of their own; 0: no limit. If there are more,
+    the tenants with the most series lose some first, and a metric counts the topics that have no series.
     """
 
 
 def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
-    """Yields the whole text in pieces of a few kilobytes, so that the caller can pause between them."""
+    """Yields the text of all metrics in pieces of a few kilobytes, so that the caller can pause between
+    them.
+    """
     cluster = labels_text({"cluster": snapshot.cluster})
     version = labels_text({"cluster": snapshot.cluster, "version": options.version, "commit": "none"})
     yield from family("pulsar_version_info", "gauge", [(version, 1)])
@@ -145,7 +147,9 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
 def _by_system(
     topics: Sequence[TopicMetrics],
 ) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
-    """Returns the system topics (local name begins with ``__``), and the other topics."""
+    """Divides topics into system topics (their local names begin with ``__``) and others; yields empty pieces
+    meanwhile.
+    """
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
     for topic in _with_pauses(topics):
@@ -167,7 +171,7 @@ def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
 
 
 def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
-    """Yields the items, with None at intervals, at which a caller should yield an empty piece."""
+    """Yields the items, and None at intervals, for which the caller should yield an empty piece."""
     for number, item in enumerate(items):
         if number % _TOPICS_A_PIECE == 0:
             yield None
@@ -175,7 +179,7 @@ def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
 
 
 def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields the counts of authentications; nothing if authentication is off."""
+    """Yields the metrics of authentication; nothing if authentication is disabled."""
     succeeded, failed = [], []
     for counts in snapshot.authentication_counts:
         labels = {
@@ -191,7 +195,7 @@ def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields the metrics of resource groups; nothing if there are no groups."""
+    """Yields the metrics of resource groups; nothing if there are no resource groups."""
     if not snapshot.resource_groups:
         return
     rows, updates = [], {}
@@ -260,9 +264,10 @@ def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _gauges(kind: str, rows: Sequence[tuple[str, object]], *levels: str) -> Iterator[str]:
-    """Yields the figures of objects of one kind, with their labels.
+    """Yields the gauges of objects of one kind, such as topics.
 
-    :param levels: the printed levels of topic metrics
+    :param rows: the labels and the metrics of each object
+    :param levels: the levels of topic metrics to include
     """
     for row in figures_of(kind):
         if row.prometheus and (not levels or row.level in levels):
@@ -313,7 +318,8 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
 def bounded(
     topics: Sequence[TopicMetrics], most: int
 ) -> Generator[str, None, tuple[Sequence[TopicMetrics], dict[str, int]]]:
-    """Returns the topics with separate series, and the number of other topics by tenant.
+    """Returns the topics that get series of their own, and the number of the other topics by tenant; yields
+    empty pieces meanwhile.
 
     Each tenant has an equal share of the series. A tenant that needs less keeps all its series, and the rest
     of its share goes to other tenants.
@@ -351,8 +357,8 @@ def bounded(
 
 
 def given_up(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields empty pieces while it frees the figures of topics, because freeing many objects at once takes
-    long.
+    """Frees the metrics of topics in small steps, because freeing many objects at once takes long; yields an
+    empty piece after each step.
     """
     while snapshot.topics:
         del snapshot.topics[-_TOPICS_A_PIECE:]
@@ -391,7 +397,7 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
 
 
 def _of_some(rows: TopicRows, kind: str, of: Callable[[TopicMetrics], object | None]) -> Iterator[str]:
-    """Yields figures that only some topics have, such as compacted topics and topics with tiered storage."""
+    """Yields metrics that only some topics have, such as compacted topics and topics with tiered storage."""
     known: list[tuple[str, object]] = []
     for row in _with_pauses(rows):
         if row is None:
@@ -465,8 +471,8 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _namespace_totals(topics: Sequence[TopicMetrics]) -> list[TopicMetrics]:
-    """Returns the sum for each namespace, in order of appearance, with the subscriptions of all its
-    topics.
+    """Returns the sums over the topics of each namespace, with the subscriptions of all these topics;
+    namespaces are in the order of their first topics.
     """
     members: dict[str, list[TopicMetrics]] = {}
     for topic in topics:
@@ -496,7 +502,7 @@ def _merge(histograms: Sequence[Histogram | None]) -> Histogram | None:
 
 
 def _broker_totals(topics: Sequence[TopicMetrics]) -> Iterator[tuple[str, Number]]:
-    """Yields the ``pulsar_broker_...`` sums over all topics."""
+    """Yields the sums over all topics, whose names begin with ``pulsar_broker_``."""
     yield "pulsar_broker_topics_count", len(topics)
     for row in figures_of("topic"):
         if row.sum:

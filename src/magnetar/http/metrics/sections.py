@@ -55,8 +55,8 @@ _OF_SHADOWS: _Figures = (
     ("magnetar_shadow_delay_in_seconds", lambda it: it.delay_seconds),
     ("magnetar_shadow_lag_seconds", lambda it: it.lag_seconds),
 )
-"""Figures of shadow topics. They have separate names, because alerts about remote clusters must not include
-them.
+"""Metrics of shadow topics. They have names of their own, because alerts about remote clusters must not
+include them.
 """
 
 
@@ -68,7 +68,7 @@ _OFFLOAD_TIMES: Sequence[tuple[str, Callable[[OffloadMetrics], TimingMetrics | N
 
 
 def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
-    """Yields the duration of operations and the written bytes of the measured stores.
+    """Yields the durations of operations on metadata stores, and the bytes written to them.
 
     :param cluster: the name of the cluster
     """
@@ -90,9 +90,9 @@ def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_sec
 
 
 def offload_times(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Yields the durations of accesses to tiered storage, in microseconds as in Pulsar.
+    """Yields the durations of access to tiered storage, in microseconds as in Pulsar.
 
-    :param rows: label texts and topics
+    :param rows: the labels and the metrics of each topic
     """
     using = [(labels, topic.offload) for labels, topic in rows if topic.offload is not None]
     for name, of in _OFFLOAD_TIMES:
@@ -127,9 +127,9 @@ def offload_deletions(found: Sequence[OffloadDeletionMetrics], cluster: str) -> 
 
 
 def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Yields the number of evictions, by the exceeded quota.
+    """Yields the number of backlog quota evictions, for each kind of quota.
 
-    :param rows: label texts and topics, or sums of topics
+    :param rows: the labels and the metrics of each topic, or of each sum over topics
     """
     samples = (
         (f'{labels},quota_type="{kind}"', count)
@@ -140,9 +140,9 @@ def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 
 
 def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> Iterator[str]:
-    """Yields the evictions of all topics, and the numbers and durations of quota checks.
+    """Yields the evictions of all topics together, and the number and the durations of backlog quota checks.
 
-    :param cluster: label text
+    :param cluster: the label with the name of the cluster
     """
     yield from family(
         f"pulsar_broker_{_EVICTIONS}",
@@ -158,12 +158,12 @@ def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> 
 
 
 def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Yields Magnetar's own metrics of the reasons why messages wait.
+    """Yields metrics of the reasons why messages wait, which only Magnetar has.
 
-    A waiting subscription has one sample, other subscriptions have none, so the samples count waiting
-    subscriptions. Refused messages of a topic have one sample for each reason.
+    Only a subscription that waits has a sample, so the number of samples is the number of waiting
+    subscriptions. A topic has one sample for each reason why messages were refused.
 
-    :param rows: label texts and topics; an empty piece is yielded at regular intervals
+    :param rows: the labels and the metrics of each topic; an empty piece is yielded at regular intervals
     """
     waiting: list[tuple[str, Number]] = []
     refused: list[tuple[str, Number]] = []
@@ -182,7 +182,7 @@ def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     """Yields metrics of topics with replication or shadow topics.
 
-    :param rows: label texts and topics; an empty piece is yielded for each 100 topics
+    :param rows: the labels and the metrics of each topic; an empty piece is yielded after every 100 topics
     """
     known: list[tuple[str, ReplicationMetrics]] = []
     shadows: list[tuple[str, ReplicationMetrics]] = []
@@ -198,8 +198,8 @@ def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]
 
 
 def replicated_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
-    """Like :func:`replicated_topics`, summed over the topics of each namespace and their shadow topics; ages
-    are maxima.
+    """Like :func:`replicated_topics`, but summed over the topics of each namespace and their shadow topics;
+    for ages, the maximum.
     """
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
     shadows: dict[str, list[ReplicationMetrics]] = {}
@@ -232,7 +232,7 @@ def _combined(figures: _Figures, known: Sequence[tuple[str, Sequence[Replication
 def subscription_snapshots(known: SnapshotMetrics, cluster: str, started: float) -> Iterator[str]:
     """Yields metrics of snapshots for replicated subscriptions.
 
-    :param cluster: the text of the label
+    :param cluster: the label with the name of the cluster
     :param started: start of the broker, in seconds since 1970
     """
     name = "pulsar_replicated_subscriptions"

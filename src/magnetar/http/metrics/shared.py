@@ -1,7 +1,7 @@
-"""Shares one rendering of ``/metrics`` among all scrapes that arrive during it.
+"""Shares one rendering of ``/metrics`` among all scrapes that arrive while it is in progress.
 
 With thousands of topics, a rendering takes seconds, and the text takes hundreds of megabytes. Therefore the
-text is kept compressed, at a thirtieth of the size, while scrapes read it.
+text is kept compressed, to a thirtieth of its size, while scrapes read it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from magnetar.io.waiting import outcome
 
 _PLAIN_BYTES = 16 << 10
 _JOIN_SECONDS = 10.0
-"""Maximum age in seconds of a rendering that new scrapes join, because a slow scrape can delay it."""
+"""New scrapes only join a rendering that began less than this number of seconds ago, because a slow scrape
+can delay a rendering.
+"""
 
 Render = Callable[[str], Awaitable[Iterator[str]]]
-"""Collects figures, and returns their text in pieces, in the format of a content type."""
+"""Collects metrics; returns their text in pieces, in the format of the given content type."""
 
 
 class Scrapes:
@@ -31,13 +33,14 @@ class Scrapes:
         self._loop = loop
         self._shared: WeakValueDictionary[str, SharedText] = WeakValueDictionary()
         self.rendered = 0
-        """Number of started renderings."""
+        """Number of renderings that were started."""
 
     async def text(self, kind: str, render: Render) -> SharedText:
-        """Returns the text for one more scrape.
+        """Returns the text of the rendering in progress for one more scrape; starts a rendering if there is
+        none.
 
         :param kind: the content type
-        :param render: starts a rendering if none is in progress
+        :param render: starts a rendering
         """
         loop = self._loop
         shared = self._shared.get(kind)
@@ -56,12 +59,14 @@ class Scrapes:
 
 
 class SharedText:
-    """A text with several readers; the reader that is furthest ahead renders the next piece."""
+    """The text of one rendering, with several readers; the reader that is furthest ahead renders the next
+    piece.
+    """
 
     def __init__(self, began: float, figures: Any) -> None:
-        """:param began: the time at which the rendering began, of the loop's clock
+        """:param began: when the rendering began, in the loop's time
 
-        :param figures: a future that is done when the figures are collected
+        :param figures: a future that is done once the metrics are collected
         """
         self.began = began
         self.figures = figures
@@ -71,18 +76,18 @@ class SharedText:
         self._blocks: list[bytes] = []
 
     def begin(self, pieces: Iterator[str]) -> None:
-        """Starts rendering the text; called when the figures have been collected."""
+        """Starts rendering the text; called once the metrics are collected."""
         self._pieces = pieces
         self.figures.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """Reports to the readers that the figures cannot be collected."""
+        """Lets the readers fail, because the metrics cannot be collected."""
         self.figures.set_exception(ServiceNotReady(f"The metrics cannot be collected: {error}"))
         # Marks the exception as retrieved, because no scrape may be waiting.
         self.figures.exception()
 
     def gzipped(self) -> Iterator[bytes]:
-        """Yields the compressed text. Some pieces are empty, to allow other work."""
+        """Yields the compressed text. Some pieces are empty, so that the caller can do other work."""
         at = 0
         while True:
             if at < len(self._blocks):
@@ -95,7 +100,9 @@ class SharedText:
                 yield b""
 
     def plain(self) -> Iterator[bytes]:
-        """Yields the decompressed text in pieces, because a block can contain a megabyte of text."""
+        """Yields the text without compression, in small pieces, because one compressed block can contain a
+        megabyte of text.
+        """
         unpacker = zlib.decompressobj(GZIP_BITS)
         for block in self.gzipped():
             if not block:

@@ -1,4 +1,4 @@
-"""Metrics of transactions beyond the plain figures of a topic, a subscription or a coordinator."""
+"""Metrics of transactions that are more than a number of a topic, a subscription or a coordinator."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from magnetar.http.metrics.exposition import counter, family, histogram, labels_
 from magnetar.naming.topic_name import TopicName
 
 _NANOSECONDS, _MICROSECONDS = 1e6, 1e3
-"""Number of these units in a millisecond."""
+"""Number of nanoseconds and of microseconds in a millisecond."""
 
 
 def latencies(rows: Sequence[tuple[str, CoordinatorMetrics]]) -> Iterator[str]:
-    """Yields how long the transactions of each coordinator were open."""
+    """Yields the durations for which the transactions of each coordinator were open."""
     for index, bound in enumerate((*TRANSACTION_BOUNDS_MS, "overflow")):
         counts = ((labels, each.latency_counts[index]) for labels, each in rows)
         yield from family(f"pulsar_txn_execution_latency_le_{bound}", "gauge", counts)
 
 
 def ends(snapshot: MetricsSnapshot, *, topic_level: bool) -> Iterator[str]:
-    """Yields the durations and failures of reporting ends of transactions to topics and subscriptions.
+    """Yields the metrics of ending transactions on topics and subscriptions: durations and failures.
 
-    :param topic_level: whether each topic has a series; otherwise each namespace has one, without quantiles
+    :param topic_level: whether each topic gets a series; otherwise each namespace gets one, without quantiles
     """
     pending = snapshot.transaction_ends_pending or 0
     cluster = {"cluster": snapshot.cluster}
@@ -71,7 +71,7 @@ def _namespace(topic: str) -> str:
 
 
 def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields the sizes and times of the batches that transaction logs have written."""
+    """Yields the sizes and the durations of the batches that were written to transaction logs."""
     labels = labels_text({"cluster": snapshot.cluster, "broker": snapshot.broker})
     for each in snapshot.log_batches:
         name = f"pulsar_txn_{each.kind}_bufferedwriter"
@@ -82,9 +82,10 @@ def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Iterator[str]:
-    """Yields, for each subscription, the number of ended transactions that acknowledged its messages.
+    """Yields, for each subscription, how many transactions that acknowledged its messages were committed and
+    aborted, and how long this took.
 
-    :param rows: the labels of each subscription, and its figures
+    :param rows: the labels and the metrics of each subscription
     """
     for name, known in (
         ("committed", [(labels, each.committed, each.failed_commits) for labels, each in rows]),
@@ -98,9 +99,9 @@ def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Itera
 
 
 def _summaries(name: str, rows: Sequence[tuple[str, TimingMetrics]], unit: float) -> Iterator[str]:
-    """Yields a summary for each row.
+    """Yields a summary of durations for each row.
 
-    :param unit: number of the metric's units in a millisecond
+    :param unit: number of units in a millisecond; durations are printed in this unit
     """
     lines = [f"# TYPE {name} summary\n"]
     for labels, took in rows:

@@ -20,7 +20,7 @@ from magnetar.http.shapes.policies import AUTO_UPDATE_STRATEGIES, QUOTA_TYPES, S
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _USUAL = {"{tenant}", "{property}", "{namespace}", "{topic}"}
-"""Path variables that the names of operations leave out."""
+"""Path variables that do not appear in operation ids."""
 _NO_WORD = re.compile(r"\W+")
 _KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
 _CONDITION = "if-none-match"
@@ -55,7 +55,7 @@ ERROR = "ErrorData"
 
 
 def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
-    """Yields the description in one piece per path, so that creating it does not block the event loop.
+    """Yields the description in pieces, one for each path, so that creating it does not block the event loop.
 
     :param version: the version of Magnetar
     """
@@ -92,7 +92,7 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
 
 
 def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
-    """Returns the endpoints of each path, including legacy paths."""
+    """Groups endpoints by path; legacy paths are included."""
     paths: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         for path in (endpoint.path, *endpoint.aliases):
@@ -101,9 +101,9 @@ def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
 
 
 def operation_id(method: str, path: str) -> str:
-    """Returns the name that generated clients give to an operation, such as ``getPersistentStats``.
+    """Returns the operation id, from which tools derive method names, such as ``getPersistentStats``.
 
-    Names of paths without ``v2`` have ``V1``.
+    Ids for paths without ``v2`` contain ``V1``.
     """
     pieces = path.strip("/").split("/")
     older = ""
@@ -130,7 +130,7 @@ def _capital(text: str) -> str:
 def _operation(endpoint: Endpoint, path: str, refusals: dict[str, object]) -> dict[str, object]:
     """Returns the description of an operation.
 
-    :param refusals: the descriptions of refusals by name, to which new ones are added
+    :param refusals: the descriptions of error responses by name; the function adds those of this operation
     """
     operation: dict[str, object] = {
         "operationId": operation_id(endpoint.method, path),
@@ -202,7 +202,7 @@ def _default(parameter: Parameter) -> object:
 
 
 def _tag(path: str) -> str:
-    """Returns the group of an operation, the first significant segment of its path."""
+    """Returns the tag that groups operations: the first significant segment of the path."""
     pieces = [piece for piece in path.split("/") if piece not in ("", "admin", "v2", "v3", "lookup")]
     if path.startswith("/lookup"):
         return "lookup"
@@ -214,7 +214,7 @@ def _json(value: object) -> str:
 
 
 def schema_of(kind: str) -> Schema:
-    """Returns the JSON schema of a type in the table of endpoints or the table of fields."""
+    """Returns the JSON schema for a type name in the table of endpoints or of fields."""
     kind = kind.strip().partition(" ")[0].removesuffix("?")
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
@@ -231,7 +231,7 @@ def schema_of(kind: str) -> Schema:
 
 @cache
 def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
-    """Returns the fields of each record: name, type and meaning."""
+    """Returns by record type its fields, each with name, type and meaning."""
     found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for line in (Path(__file__).parent / "shapes.tsv").read_text("utf-8").splitlines():
         record, name, kind, meaning = line.split("\t")
@@ -240,7 +240,7 @@ def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
 
 
 def component_schemas() -> dict[str, Schema]:
-    """Returns the schemas of all records by name."""
+    """Returns the JSON schemas of all record types by name."""
     schemas: dict[str, Schema] = {
         record: {
             "type": "object",

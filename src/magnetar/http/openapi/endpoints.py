@@ -1,4 +1,6 @@
-"""Endpoints that describe all endpoints, for programs and as a page for people."""
+"""Endpoints that return the description of all endpoints: as OpenAPI for programs, and as a web page for
+people.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _FILES = PageFiles(Path(__file__).parent)
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Returns the endpoints and the endpoints that describe them, which are public, because they reveal
-    nothing about a broker.
+    """Returns the given endpoints, and the endpoints that describe them; the latter are public, because they
+    reveal nothing about a broker.
     """
 
     known = TagOnTheWay()

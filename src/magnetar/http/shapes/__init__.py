@@ -1,1 +1,1 @@
-"""Parses and creates JSON and paths in Pulsar's form."""
+"""Converts between request values (JSON bodies, paths and queries in Pulsar's form) and stored values."""

@@ -1,4 +1,6 @@
-"""Shapes of the values in request bodies: each converts JSON to the value that is stored, or refuses it."""
+"""Shapes and checks for values in requests. A shape takes a value from a request and returns it in the form
+in which it is stored, or refuses the request.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,16 @@ _TRUTHS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 Shape = Callable[[Request], Any]
-"""Returns a value of a request, usually from its body; for a policy, None removes the stored value.
+"""Takes a value from a request, usually from the body, and returns it in its stored form; for a policy, None
+removes the stored value.
 
 :raises InvalidRequest: the value does not have this shape
 :raises PreconditionFailed: the value is out of range
 """
 Check = Callable[[str, Any], Any]
-"""Checks a JSON value and converts it; the text is the name of the value for errors."""
+"""Checks and converts a JSON value. The arguments are the name of the value, for errors, and the value."""
 _LONGEST = 1000
-"""Maximum length of a text that is accepted as a number, in characters."""
+"""Maximum length of a string that is accepted as a number, in characters."""
 
 
 def whole(bits: int = 32) -> Check:
@@ -59,7 +62,9 @@ def number(name: str, value: object) -> float:
 
 
 def _number_of(value: object, kind: type[int] | type[float]) -> Any:
-    """Converts a text that contains a number, as Pulsar's interface does; returns other values unchanged."""
+    """Converts a string that contains a number to the number, as Pulsar's interface does; returns other
+    values unchanged.
+    """
     if not isinstance(value, str):
         return value
     written = _WHOLE if kind is int else _NUMBER
@@ -68,7 +73,7 @@ def _number_of(value: object, kind: type[int] | type[float]) -> Any:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Accepts numbers and texts for booleans, as Pulsar's interface does."""
+    """Checks a boolean; like Pulsar's interface, also accepts numbers and strings."""
     given = _TRUTHS.get(value, value) if isinstance(value, str) else value
     if type(given) not in (bool, int):
         raise InvalidRequest(f"{name} must be true or false, not {shown(value)}")
@@ -76,7 +81,9 @@ def truth(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Accepts numbers and booleans for texts, as written, as Pulsar's interface does."""
+    """Checks a string; like Pulsar's interface, also accepts numbers and booleans, and returns them as they
+    were written.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, WrittenNumber):
@@ -102,7 +109,9 @@ def choice(*choices: str) -> Check:
 
 
 _MOST_ITEMS = 20_000
-"""Maximum number of items of a list or an object, because checking the items blocks the event loop."""
+"""Maximum number of items of a list or an object; it is limited because checking the items blocks the event
+loop.
+"""
 
 
 def _check_count(name: str, items: Sized) -> None:
@@ -118,7 +127,9 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def choices(*known: str) -> Check:
-    """Returns a check for a set of known names, which returns them in the order of ``known``."""
+    """Returns a check for a list of names that must all be in ``known``; the check returns them in the order
+    of ``known``.
+    """
 
     def check(name: str, value: object) -> list[str]:
         given = texts(name, value)
@@ -130,7 +141,11 @@ def choices(*known: str) -> Check:
 
 
 def by_name(check: Check, names: Check = text) -> Check:
-    """Returns a check for an object: ``check`` checks the values, and ``names`` checks the names."""
+    """Returns a check for an object with any names.
+
+    :param check: checks each value
+    :param names: checks each name
+    """
 
     def checked(name: str, value: object) -> dict[str, object]:
         given = an_object(name, value)
@@ -166,33 +181,35 @@ _shorter = _Shorter()
 
 
 def shown(value: object) -> str:
-    """Returns a JSON value in Python's notation for error texts, at most some hundred characters long;
+    """Formats a JSON value for error texts, in Python's notation and with at most some hundred characters;
     ``...`` marks omissions.
     """
     return _shorter.repr(value)
 
 
 text_map = by_name(text)
-"""Checks an object whose values are texts."""
+"""Checks an object whose values are strings."""
 text_changes = by_name(_text_or_null)
-"""Checks an object whose values are texts, or null to remove a text."""
+"""Checks an object whose values are strings, or null for strings to remove."""
 
 
 def texts_given(name: str, value: object) -> dict[str, str]:
-    """Checks an object whose values are texts; returns it without null values."""
+    """Checks an object whose values are strings or null; returns it without the null values."""
     return {key: item for key, item in text_changes(name, value).items() if item is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an object. With the default None, an absent field is omitted."""
+    """A field of an object. If the default is None, an absent field is omitted from the result."""
 
     check: Check
     default: object = None
 
 
 def fields(table: Mapping[str, Field]) -> Check:
-    """Returns a check for an object; fields that are not in the table are ignored, and null means absent."""
+    """Returns a check for an object with the fields in ``table``. The check ignores other fields, and treats
+    null as absent.
+    """
 
     def check(name: str, value: object) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -210,7 +227,8 @@ def fields(table: Mapping[str, Field]) -> Check:
 def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
     """Returns the shape of a body that ``check`` checks.
 
-    :param required: the reason for refusing an empty body; None: an empty body removes the stored value
+    :param required: the reason with which an empty body is refused; None: an empty body is accepted, and
+        removes the stored value
     """
 
     def shape(request: Request) -> object:
@@ -224,9 +242,9 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
 
 
 def bare_text(request: Request, name: str) -> str:
-    """Returns a body that is a JSON string or bare text, because some Pulsar clients send bare text.
+    """Returns a body that is a JSON string, or text without quotation marks, which some Pulsar clients send.
 
-    :raises InvalidRequest: the body is not a text
+    :raises InvalidRequest: the body is no string
     """
     if len(request.body) > LARGE_BYTES:
         # A bare text of this size would be longer than any name.
@@ -239,7 +257,10 @@ def bare_text(request: Request, name: str) -> str:
 
 
 def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
-    """Returns the shape of a number that must be at least ``lowest``; the refusal is ``reason``."""
+    """Returns a shape that refuses numbers below ``lowest`` with ``reason``.
+
+    :param shape: the shape of the number
+    """
 
     def checked(request: Request) -> object:
         value = shape(request)
@@ -251,17 +272,17 @@ def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
 
 
 def cap(name: str) -> Shape:
-    """Returns the shape of a whole number, 0 or more."""
+    """Returns the shape of a body that is a whole number, 0 or more."""
     return at_least(0, body(whole(), name), f"{name} must be 0 or more")
 
 
 def always(value: object) -> Shape:
-    """Returns a shape with a fixed value, regardless of the body."""
+    """Returns a shape that returns the same value for every request."""
     return lambda _request: value
 
 
 def message_position(value: object, name: str = "messageId") -> tuple[int, int]:
-    """Returns the ledger id and the entry id of a message id.
+    """Checks a message id in JSON; returns (ledger id, entry id).
 
     :raises InvalidRequest: the value is not a message id
     """
@@ -272,7 +293,7 @@ def message_position(value: object, name: str = "messageId") -> tuple[int, int]:
 
 
 def string_list(name: str) -> Shape:
-    """Returns the shape of a body that is a list of texts."""
+    """Returns the shape of a body that is a list of strings."""
     return lambda request: texts(name, request.json())
 
 
@@ -282,7 +303,7 @@ def flag(name: str, default: bool = False) -> Callable[[Request], bool]:
 
 
 def query(name: str, default: str | None = None) -> Callable[[Request], str | None]:
-    """Returns the shape of a query parameter that is text."""
+    """Returns the shape of a query parameter that is a string."""
     return lambda request: request.query.get(name, default)
 
 

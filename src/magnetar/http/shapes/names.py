@@ -1,4 +1,6 @@
-"""Variables in a path: names of clusters, tenants, namespaces and topics, and others."""
+"""Takes names (of clusters, tenants, namespaces, topics and others) from the variables of a path, and checks
+them.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ def topic_of(variables: Mapping[str, str]) -> str:
 
 
 def target_of(resource: Resource, variables: Mapping[str, str]) -> Target:
-    """Returns the target of an endpoint's operation.
+    """Returns the resource on which an endpoint's operation requires permission.
 
     :raises errors.InvalidName: a name violates the rules
     :raises errors.InvalidTopicName: the name of the topic violates the rules
@@ -156,7 +158,7 @@ def optional_variable(name: str) -> Callable[[Request], str | None]:
 
 
 def number_in_path(name: str) -> Callable[[Request], int]:
-    """Returns the shape of a number in the path; any other text means that the path does not exist."""
+    """Returns the shape of a number in the path; with any other text, the path counts as unknown (404)."""
 
     def shape(request: Request) -> int:
         try:

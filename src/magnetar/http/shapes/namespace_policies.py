@@ -1,4 +1,6 @@
-"""The policies of namespaces: path, field and shape of each, and the policies of a new namespace."""
+"""The policies of namespaces: for each, the path, the field and the shape of its value; and the policies of a
+new namespace.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy of a namespace with three endpoints: get, set and remove."""
+    """A policy of namespaces, which has three endpoints: get, set and remove."""
 
     path: str
     field: str
@@ -43,15 +45,15 @@ class Policy:
     shape: Shape
     method: str = "POST"
     per_cluster: bool = False
-    """Whether the field is a map by cluster."""
+    """Whether the field is a map with a value for each cluster."""
     unset: object = None
-    """The answer if the policy is not set; None: an empty body."""
+    """The answer of the get endpoint if the policy is not set; None: an empty body."""
     unset_status: int = 200
     removable: bool = True
     local: bool = False
-    """Whether the field belongs to ``LocalPolicies``."""
+    """Whether the field is in ``LocalPolicies``, which are not shared with other clusters."""
     named: str = ""
-    """The path variable that contains the value; empty: the body contains the value."""
+    """The path variable with the value to set; empty: the value is in the body."""
 
 
 def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:
@@ -208,12 +210,12 @@ POLICIES: Sequence[Policy] = (
 
 
 def new_namespace(request: Request) -> Mapping[str, Any]:
-    """Returns the policies in a body, which can be empty. Ignores fields that Pulsar does not have, and -1,
-    which older clients send for unset numbers.
+    """Returns the policies in the body of a request that creates a namespace; the body can be empty. Ignores
+    fields that Pulsar does not have, and -1, which older clients send for unset numbers.
 
-    :raises InvalidRequest: a policy has the wrong shape
+    :raises InvalidRequest: a policy has the wrong type
     :raises PreconditionFailed: a value is out of range
-    :raises NotSupported: a policy belongs to an unsupported feature
+    :raises NotSupported: a policy belongs to a feature that is not supported
     """
     given = body(an_object, "policies", required=None)(request) or {}
     found: dict[str, object] = {}
@@ -225,7 +227,7 @@ def new_namespace(request: Request) -> Mapping[str, Any]:
 
 
 def _alone(shape: Shape) -> Check:
-    """Returns a check that applies the shape of a request body to a value."""
+    """Returns a check that checks a single value like the request body of the policy's own endpoint."""
     return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
 
 
@@ -253,4 +255,4 @@ _CHECKS: Mapping[str, Check] = {
     "replication_clusters": texts,
     "resource_group_name": text,
 }
-"""Checks by field of ``Policies``, for fields whose endpoint has no :class:`Shape`."""
+"""The check of each field of ``Policies``."""

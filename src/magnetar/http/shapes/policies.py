@@ -1,4 +1,4 @@
-"""The bodies of policies, shared by namespaces and topics."""
+"""Shapes of request bodies for policies that namespaces and topics share."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ OFFLOAD = fields(
 
 
 def optional(check: Check, name: str) -> Shape:
-    """Returns a shape of a body; an empty body removes the stored value."""
+    """Returns the shape of a body that ``check`` checks; an empty body removes the stored value."""
     return body(check, name, required=None)
 
 
 def auto_topics(request: Request) -> object:
-    """Returns the policy for creating topics in the body.
+    """Returns the policy for automatic creation of topics in the body.
 
-    :raises PreconditionFailed: type and number of partitions contradict each other
+    :raises PreconditionFailed: topic type and number of partitions contradict each other
     """
     value = optional(_AUTO_TOPICS, "autoTopicCreationOverride")(request)
     if value is None or not value["allowAutoTopicCreation"]:

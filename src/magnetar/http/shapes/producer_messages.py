@@ -1,4 +1,4 @@
-"""``ProducerMessages``: the messages of a request (PIP-64)."""
+"""Parses ``ProducerMessages``, the body of requests that publish messages (PIP-64)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _sequence_id(name: str, value: object) -> int:
 
 
 def _time(name: str, value: object) -> str:
-    """Accepts a time as text, or as a number of milliseconds."""
+    """Checks a time, which is a string or a number of milliseconds; returns it as a string."""
     return str(value) if type(value) is int else text(name, value)
 
 
@@ -69,13 +69,13 @@ _INFO = fields(
 
 
 ADD_SCHEMA = "addSchema"
-"""The query parameter by which a publication of bytes adds no schema; specific to Magnetar."""
+"""The query parameter with which publishing bytes adds no schema to the topic; only Magnetar has it."""
 
 
 def publication(request: Request, now_ms: int) -> Publication:
     """Returns the messages in the body of a request to publish.
 
-    :param now_ms: ms since 1970, from which delivery delays count
+    :param now_ms: the present time, in milliseconds since 1970, from which delivery delays are counted
     :raises InvalidRequest: the body is not a valid ``ProducerMessages``
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)
@@ -110,7 +110,9 @@ def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMess
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """Returns ms since 1970 from a number, Pulsar's form, or from a time with an offset, as in WebSockets."""
+    """Converts a time to milliseconds since 1970. It can be given as this number, as in Pulsar, or as a time
+    with a UTC offset, as for WebSockets.
+    """
     if given is None:
         return None
     if given.isascii() and given.isdigit() and len(given) < 16:
@@ -127,7 +129,7 @@ def _milliseconds(name: str, given: str | None) -> int | None:
 
 
 def _schema(key: str, value: str) -> SchemaData:
-    """Returns the schema of the messages.
+    """Returns the schema of the messages; with a key schema, a KEY_VALUE schema.
 
     :param key: ``SchemaInfo`` of the key as JSON; empty: no key schema
     """

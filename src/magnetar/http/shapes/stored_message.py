@@ -1,4 +1,6 @@
-"""A response with an entry: the body is the payload, and headers contain all other fields, as in Pulsar."""
+"""Responses with a stored entry: the body is the payload, and headers contain all other fields, as in
+Pulsar.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 
 class StoredMessage:
-    """An entry to return."""
+    """A stored entry that a response returns."""
 
     def __init__(self, stored: ExaminedEntry) -> None:
         """:raises PersistenceFailure: the entry cannot be parsed"""
         self._stored = stored
         self.name = format_position(stored.position)
-        """The position, ``ledger:entry``."""
+        """The position of the entry, as ``ledger:entry``."""
         try:
             self._entry = parse_entry(stored.entry)
         except ProtocolError as error:
@@ -36,16 +38,14 @@ class StoredMessage:
 
     @property
     def size(self) -> int:
-        """The size of the payload after decompression in bytes, as its producer declared it; it can be
-        wrong.
-        """
+        """The size of the decompressed payload in bytes, as the producer declared it, possibly wrong."""
         return self._entry.metadata.uncompressed_size if self._is_packed else len(self._entry.payload)
 
     def payload(self, most: int) -> bytes:
         """Returns the payload, decompressed unless it is encrypted.
 
         :param most: maximum size of the payload, in bytes
-        :raises PersistenceFailure: the payload is damaged, or larger
+        :raises PersistenceFailure: the payload is damaged, or larger than ``most``
         """
         if not self._is_packed:
             return self._entry.payload
@@ -55,7 +55,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def pieces(self, most: int) -> list[bytes]:
-        """Like :meth:`payload`, in pieces; for large payloads, in a thread."""
+        """Like :meth:`payload`, but in pieces; for large payloads, call it in a thread."""
         if not self._is_packed:
             return [self._entry.payload]
         metadata = self._entry.metadata
@@ -67,7 +67,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns the headers, which contain all fields except the payload."""
+        """Returns the HTTP headers, which contain all fields of the entry except the payload."""
         found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry, self._stored)]
         return [(name, _printable(value)) for name, value in found]
 
@@ -76,7 +76,7 @@ class StoredMessage:
 
 
 def _printable(value: str) -> str:
-    """Returns a value for a header: in Latin-1, without line ends."""
+    """Converts a value so that a header can contain it: Latin-1 without line ends."""
     return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
 
 
@@ -140,7 +140,7 @@ _PLAIN = (
     ("total-chunk-msg-size", "total_chunk_msg_size"),
     ("marker-type", "marker_type"),
 )
-"""Headers with the names of their metadata fields."""
+"""Names of headers, each with the metadata field that it contains."""
 
 _BYTES = (
     ("schema-version", "schema_version"),
@@ -150,8 +150,8 @@ _BYTES = (
 
 
 def iso(milliseconds: int) -> str:
-    """Returns a time in Java's form, with milliseconds only if they are not zero. Times after the year 9999
-    are returned as numbers, because producers can send them.
+    """Formats a time, given in milliseconds since 1970, as Java does: with milliseconds only if they are not
+    zero. Times after the year 9999, which producers can send, are formatted as numbers.
     """
     if milliseconds > _LAST_MS:
         return str(milliseconds)

@@ -1,6 +1,6 @@
-"""The WebSocket of a consumer or reader: sends messages and receives acknowledgements. A message id does not
-contain the topic, so with several topics, the topic of each message is stored until the client
-acknowledges the message.
+"""The WebSocket of a consumer or reader: sends messages and receives acknowledgements. Message ids do not
+contain the topic; so if the consumer has several topics, the topic of each message is remembered until the
+client acknowledges the message.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
 _AT_ONCE = 64
-"""Maximum number of messages per turn of the loop."""
+"""Maximum number of messages that are sent in one iteration of the event loop."""
 _BYTES_AT_ONCE = 256 * 1024
-"""Maximum number of bytes per turn of the loop; the last message can exceed it."""
+"""Maximum number of bytes that are sent in one iteration of the event loop; the last message can exceed
+it.
+"""
 _UNREADABLE = "Failed to de-serialize from JSON"
 Answered = MessageReference | MessageId
 
@@ -56,21 +58,23 @@ class Receiving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The delivery mode of a WebSocket."""
+    """How a WebSocket delivers messages."""
 
     topics: tuple[str, ...]
     subscription: str
     subscription_type: str = "Exclusive"
     durable: bool | None = None
     pulls: bool = False
-    """Whether the client sends permits; otherwise it can have :attr:`pending` unacknowledged messages."""
+    """Whether the client requests messages with permits (pull mode); otherwise it gets messages until
+    :attr:`pending` are unacknowledged.
+    """
     pending: int = 1000
     several: bool = False
-    """Whether messages come from more than one topic."""
+    """Whether the messages can come from more than one topic."""
 
 
 class Consuming:
-    """See :class:`magnetar.http.engine.websocket.Conversation`."""
+    """The WebSocket of one consumer or reader; see :class:`magnetar.http.engine.websocket.Conversation`."""
 
     def __init__(
         self, loop: Loop, terms: Terms, consumer: Receiving, forget: Callable[[Consuming], object]
@@ -86,13 +90,19 @@ class Consuming:
         self._room = 0 if terms.pulls else max(1, terms.pending)
         """Number of messages that may be sent now."""
         self._topics: dict[str, str] = {}
-        """Topics of unacknowledged messages by message id; used with several topics."""
+        """The topics of unacknowledged messages, by message id; only used if the consumer has several
+        topics.
+        """
         self._unsent: Message | None = None
-        """The last sent message until the client has read it; until then its memory is counted."""
+        """The last message that was sent, until the client has read it; the reference keeps its memory
+        counted.
+        """
         self._parts: Iterator[tuple[str, bool]] | None = None
         """The remaining parts of a large message that is being sent."""
         self._others_first = False
-        """Whether sending continues in the next turn of the loop."""
+        """Whether sending pauses until the next iteration of the event loop, so that other work comes
+        first.
+        """
 
     def told(self) -> WebSocketFigures:
         terms = self._terms
@@ -116,7 +126,7 @@ class Consuming:
         self._send_more()
 
     def _send_more(self) -> None:
-        """Sends received messages, as far as the client permits and reads them."""
+        """Sends messages that have arrived, as long as the client permits it and reads fast enough."""
         socket = self._socket
         if socket is None or self._others_first:
             return
@@ -173,7 +183,9 @@ class Consuming:
         self._send_part(socket, self._parts)
 
     def _send_part(self, socket: WebSocket, parts: Iterator[tuple[str, bool]]) -> None:
-        """Sends the next part if the client is reading; further parts follow in later turns of the loop."""
+        """Sends the next part of a large message if the client reads fast enough; further parts follow in
+        later iterations of the event loop.
+        """
         if not socket.takes:
             return
         part, last = next(parts)
@@ -253,7 +265,7 @@ class Consuming:
 
 
 class Reading:
-    """Adapts a consumer without a durable subscription to readers; see
+    """Adapts a consumer with a non-durable subscription, so that the WebSocket of a reader can use it; see
     :class:`magnetar.http.websocket.consuming.Receiving`.
     """
 
@@ -272,16 +284,16 @@ class Reading:
         self._consumer.on_arrival = told
 
     def acknowledge_soon(self, message: MessageReference | MessageId) -> None:
-        """Does nothing: readers do not acknowledge."""
+        """Does nothing, because readers do not acknowledge messages."""
 
     def negative_acknowledge(self, message: MessageReference | MessageId) -> None:
-        """Does nothing: readers get no redeliveries."""
+        """Does nothing, because readers get no redeliveries."""
 
     def has_reached_end_of_topic(self) -> bool:
         return self._consumer.has_reached_end_of_topic()
 
     async def unsubscribe(self) -> None:
-        """Does nothing: the subscription is not durable."""
+        """Does nothing, because the subscription is not durable."""
 
     async def close(self) -> None:
         await self._consumer.close()

@@ -9,12 +9,16 @@ from dataclasses import field
 from magnetar.lazy_dataclass import dataclass
 
 LATENCY_BUCKETS_US = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
-"""Upper bounds of the time from a message to its acknowledgement, in microseconds."""
+"""Upper bounds of histogram buckets for the time from sending a message to its acknowledgement, in
+microseconds.
+"""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Traffic of a WebSocket, or of all WebSockets of a namespace, since its beginning."""
+    """The traffic of a WebSocket since it was opened, or of all WebSockets of a namespace since the start of
+    the process.
+    """
 
     published: int = 0
     published_bytes: int = 0
@@ -81,7 +85,7 @@ def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, lis
 
 
 def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, object]]:
-    """Returns the ``Metrics`` of each namespace: the traffic since the totals ``before``."""
+    """Returns Pulsar's ``Metrics`` of each namespace, with the traffic since the totals in ``before``."""
     return [
         {"dimensions": {"namespace": name}, "metrics": _rates(now, before.get(name, Traffic()))}
         for name, now in sorted(traffic.items())

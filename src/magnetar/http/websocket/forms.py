@@ -1,7 +1,8 @@
 """The JSON messages of a WebSocket (Pulsar's "WebSocket API" and its classes ``ProducerMessage``,
 ``ConsumerCommand``, ``ConsumerMessage``, ``ProducerAck``).
 
-JSON for each message is formatted here without :mod:`json`: ids, payloads and times need no escaping.
+The JSON of received messages is formatted without :mod:`json`, because ids, payloads and times need no
+escaping.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ NOT_SENT = 8
 
 
 _CALENDAR_SECONDS = 146_097 * 86_400
-"""Period of the calendar in seconds: it repeats after 400 years."""
+"""The period after which the calendar repeats (400 years), in seconds."""
 _NO_OPTIONS: Mapping[str, object] = {}
 _raw_decode = json.JSONDecoder().raw_decode
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class BadForm(ValueError):
-    """The JSON is not valid; ``code`` is the error code, and ``context`` is returned to the client."""
+    """A message of a client is not valid; ``code`` is the error code, and ``context`` is the client's value
+    that the answer repeats.
+    """
 
     def __init__(self, code: int, reason: str, context: str | None = None) -> None:
         super().__init__(reason)
@@ -46,14 +49,14 @@ class BadForm(ValueError):
 class ProducerMessage(NamedTuple):
     payload: bytes
     options: Mapping[str, object]
-    """Fields of :class:`magnetar.client.outgoing_message.MessageOptions`."""
+    """Options of the message: fields of :class:`magnetar.client.outgoing_message.MessageOptions`."""
     context: str | None
 
 
 def producer_message(text: str, now_ms: int) -> ProducerMessage:
-    """Returns the message in a WebSocket text of a producer.
+    """Parses what a producer sends: a message to publish.
 
-    :raises BadForm: the text is not valid
+    :raises BadForm: the text is not a valid message
     """
     found = _object(text)
     context = _text(found, "context")
@@ -70,7 +73,7 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
 
 
 def _options(found: Mapping[str, object], context: str | None, now_ms: int) -> dict[str, object]:
-    """Returns the options of a message: all fields except its payload."""
+    """Returns the options of a message from its JSON fields, except the payload."""
     options: dict[str, object] = {}
     properties = found.get("properties")
     if properties is not None:
@@ -111,14 +114,16 @@ class ConsumerCommand(NamedTuple):
     type: str | None
     """The type of the command; None for an acknowledgement."""
     message_id: str | None
-    """The message id in the form in which the client received it."""
+    """The message id of an acknowledgement, as the client received it; None: the command has no message
+    id.
+    """
     permits: int | None
 
 
 def consumer_command(text: str) -> ConsumerCommand:
-    """Returns the command in a WebSocket text of a consumer.
+    """Parses what a consumer sends: an acknowledgement or another command.
 
-    :raises BadForm: the text is not valid
+    :raises BadForm: the text is not a valid command
     """
     found = _object(text)
     permits = _whole(found, "permitMessages") if found.get("permitMessages") is not None else None
@@ -126,8 +131,8 @@ def consumer_command(text: str) -> ConsumerCommand:
 
 
 PART_BYTES = 3 << 16
-"""Size of the payload in each part of :func:`consumer_message_parts`, in bytes; a multiple of 3 because of
-Base64.
+"""Number of bytes of the payload in each part that :func:`consumer_message_parts` yields; a multiple of 3
+because of Base64.
 """
 
 
@@ -137,9 +142,9 @@ def consumer_message(message: Message, message_id: str) -> str:
 
 
 def consumer_message_parts(message: Message, message_id: str) -> Iterator[tuple[str, bool]]:
-    """Yields the text of :func:`consumer_message` in parts, each with a flag for the last part. Parts are
-    encoded on demand, so that a message of 100 MB does not block the event loop or need memory for the
-    whole text.
+    """Yields the text of :func:`consumer_message` in parts, each with whether it is the last. Each part is
+    encoded when it is needed, so that a message of 100 MB neither blocks the event loop nor needs memory for
+    the whole text.
     """
     payload = memoryview(message.data())
     before = f'{{"messageId":"{message_id}","payload":"'
@@ -188,9 +193,9 @@ def end_of_topic(reached: bool) -> str:
 
 
 def iso_time(ms: int) -> str:
-    """Returns the time in Java's ``ISO_OFFSET_DATE_TIME`` in UTC, with a fraction only as long as necessary.
+    """Formats a time in UTC like Java's ``ISO_OFFSET_DATE_TIME``; the fraction is only as long as necessary.
 
-    :param ms: ms since 1970; any 64-bit value, because producers can send all values
+    :param ms: milliseconds since 1970; any 64-bit value, because producers can send all of them
     """
     ms = signed(ms)
     fraction = f".{ms % 1000:03}".rstrip("0") if ms % 1000 else ""
@@ -227,7 +232,9 @@ def _object(text: str) -> dict[str, object]:
 
 
 def _loaded(text: str) -> object:
-    """Like ``json.loads``, but faster, because it does not look for white space around the value."""
+    """Like ``json.loads``, but faster, because it first tries to parse without looking for white space around
+    the value.
+    """
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):

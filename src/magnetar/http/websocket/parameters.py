@@ -30,8 +30,8 @@ MOST_PENDING = 1000
 """Maximum number of unacknowledged messages of a consumer, regardless of ``receiverQueueSize``."""
 
 MOST_IN_BATCH = 1 << 20
-"""Maximum batch size in message ids: each index takes a bit, and entries of some megabytes contain fewer
-messages.
+"""Maximum batch size in message ids of clients. The size is limited because each message of a batch takes a
+bit of memory; real batches are smaller.
 """
 
 _ROUTING: Mapping[str, PartitionsRoutingMode] = {
@@ -59,7 +59,7 @@ _CRYPTO = {each.name: each for each in CryptoFailureAction}
 _HASHING = {each.name: each for each in HashingScheme}
 _DURABLE = {"Durable": 1, "NonDurable": 0}
 _LONG = frozenset(("ackTimeoutMillis", "batchingMaxPublishDelay", "initialSequenceId"))
-"""Parameters with 64-bit numbers; others have 32 bits, as in Pulsar."""
+"""Parameters that are 64-bit numbers; all other numbers have 32 bits, as in Pulsar."""
 
 
 def producer_options(query: Query) -> dict[str, Any]:
@@ -132,7 +132,8 @@ def consumer_options(query: Query) -> dict[str, object]:
 
 
 def dead_letter_topics(query: Query, topics: Sequence[str], subscription: str) -> Sequence[TopicName]:
-    """Returns the dead letter topics of ``topics``; a topic named by the query is always included.
+    """Returns the dead letter topics that a consumer may publish to: the one that the query names; otherwise,
+    if the query enables dead letters, the default dead letter topics of ``topics``.
 
     :raises InvalidRequest: a name is not a topic name
     """
@@ -171,7 +172,7 @@ def receiver_queue_size(query: Query) -> int:
 
 
 def pulls(query: Query) -> bool:
-    """Whether the client sends permits for messages."""
+    """Whether the client requests messages with permits (pull mode)."""
     return _truth(query, "pullMode")
 
 
@@ -184,7 +185,7 @@ def _start(text: str) -> MessageId:
 
 
 def message_id_of(text: str) -> MessageId:
-    """Parses a message id in the form in which clients receive it.
+    """Parses a message id in the form in which the WebSocket sends it to clients.
 
     :raises InvalidRequest: the text is not a message id
     """
@@ -200,7 +201,10 @@ def message_id_of(text: str) -> MessageId:
 
 
 def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], object]]]) -> dict[str, object]:
-    """Returns the options for the parameters that are present, by the client's names."""
+    """Converts the parameters that are present; returns the values by the names of the client's options.
+
+    :param wanted: for each parameter, the name of the option, and the function that converts the text
+    """
     options: dict[str, object] = {}
     for name, (option, kind) in wanted.items():
         if name in query:

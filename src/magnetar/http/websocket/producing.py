@@ -1,4 +1,6 @@
-"""The WebSocket of a producer: receives messages and sends receipts."""
+"""The WebSocket of a producer: publishes the messages that the client sends, and sends receipts to the
+client.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from magnetar.io.tasks import TaskScope
 
 
 class Producing:
-    """See :class:`magnetar.http.engine.websocket.Conversation`."""
+    """The WebSocket of one producer; see :class:`magnetar.http.engine.websocket.Conversation`."""
 
     def __init__(
         self,
@@ -71,8 +73,8 @@ class Producing:
             self._refuse(NOT_SENT, str(error), context)
 
     def go_on(self) -> None:
-        """Does nothing: receipts are sent even if the client does not read, because their number is bounded
-        by the messages.
+        """Does nothing: receipts are sent even if the client does not read, because there are not more of
+        them than messages of the client.
         """
 
     def _refuse(self, code: int, reason: str, context: str | None) -> None:

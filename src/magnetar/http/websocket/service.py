@@ -64,17 +64,25 @@ _STATUSES: Mapping[type[PulsarException], int] = {
     TopicTerminated: HTTPStatus.SERVICE_UNAVAILABLE,
     Timeout: HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""HTTP statuses of Pulsar's WebSocket service for errors before a WebSocket opens; other errors are 500."""
+"""The HTTP status, as in Pulsar's WebSocket service, for each error before a WebSocket is open; other errors
+have 500.
+"""
 
 _WHO_WE_ARE = "; the WebSocket service authenticates with brokerClientAuthenticationPlugin"
 
 _METRICS_SECONDS = 60.0
 _MOST_UNPACKED_BYTES = 16 << 20
-"""Maximum decompressed size of a message or batch in bytes; a larger one ends its consumer."""
+"""Maximum decompressed size of a message or batch, in bytes; if a larger one arrives, its WebSocket is
+closed.
+"""
 _COPIES = 3
-"""Number of copies of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
+"""How many copies of a message are in memory: its bytes, their Base64 form as a string, and the frame that
+waits for the client.
+"""
 _ROOM_BYTES = 64 << 20
-"""Memory for the compressed messages that all WebSockets are delivering, in bytes."""
+"""Memory limit for messages that had to be decompressed and that WebSockets are delivering, for all
+WebSockets together, in bytes.
+"""
 _WAITING = 1024
 _WAIT_SECONDS = 60.0
 
@@ -87,7 +95,7 @@ class WebSocketService:
         limits: WebSocketLimits | None = None,
         replicator_prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        """:param make_client: called for the first WebSocket
+        """:param make_client: creates the client; called for the first WebSocket
 
         :param replicator_prefix: prefix of producer names that are reserved for replicators of other clusters
         """
@@ -101,7 +109,7 @@ class WebSocketService:
         self._open: dict[Producing | Consuming, User] = {}
         self._users: dict[User, None] = {}
         self._gone: dict[str, Traffic] = {}
-        """Traffic of ended WebSockets, by namespace."""
+        """The traffic of WebSockets that have ended, by namespace."""
         self._before: dict[str, Traffic] = {}
         self._metrics: Sequence[Mapping[str, object]] = ()
         self._counting: Cancellable | None = None
@@ -109,7 +117,9 @@ class WebSocketService:
     # users
 
     def admit(self, authenticator: Authenticator, authorizer: Authorizer, request: Request) -> User:
-        """Adds the user of a request, until :meth:`User.leave` is called."""
+        """Creates the user of a request; permissions are checked again after changes, until
+        :meth:`User.leave` is called.
+        """
         user = User(
             self._io.loop,
             self._io.clock,
@@ -177,7 +187,8 @@ class WebSocketService:
     ) -> Response:
         """Like :meth:`consume`, for all matching topics of the pattern's namespace.
 
-        :param pattern: an expression in the form of a topic's name; only permissions on the namespace apply
+        :param pattern: a regular expression in the form of a full topic name; the user needs permission on
+            the whole namespace
         """
         options = await self._consumer_options(request, user, (pattern,), subscription)
         name = str(pattern)
@@ -220,7 +231,7 @@ class WebSocketService:
     async def _consumer_options(
         self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
     ) -> dict[str, Any]:
-        """Returns the options of the consumer, after checking the permissions of the user.
+        """Checks the permissions of the user, and returns the options of the consumer.
 
         :raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user lacks permission on one of the topics
@@ -310,7 +321,7 @@ class WebSocketService:
         self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
 
     async def close(self) -> None:
-        """Closes the client of the service; must be called after the connections have ended."""
+        """Closes the client of the service; must be called after all WebSockets have ended."""
         if self._counting is not None:
             self._counting.cancel()
         if self._client is not None:

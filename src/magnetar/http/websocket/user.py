@@ -1,7 +1,7 @@
-"""The user of a WebSocket, and the user's permissions on topics over time. The service connects to brokers
-with its own role, which has all permissions, so brokers cannot distinguish users. Therefore this module
-checks each topic that a request names or the client derives from it, and checks again when permissions
-change (see :class:`magnetar.broker.upkeep.revocation.Revocation`).
+"""The user of a WebSocket, and the user's permissions. The WebSocket service connects to brokers with its own
+role, which has all permissions, so brokers cannot distinguish users. Therefore this module checks the user's
+permission on each topic that a request names or that the client derives from it, such as a dead letter topic;
+it checks again when permissions change (see :class:`magnetar.broker.upkeep.revocation.Revocation`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LONGEST_TIMER_SECONDS = 86_400.0
 
 
 class User:
-    """The end user of one WebSocket, from its request on."""
+    """The user of one WebSocket; exists from the request that opens the WebSocket until the WebSocket has
+    ended.
+    """
 
     def __init__(
         self,
@@ -55,10 +57,10 @@ class User:
         self._claim = claim
         self._forget = forget
         self._allowed: dict[tuple[TopicOperation, Target], None] = {}
-        """The permissions that the WebSocket needs."""
+        """The permissions that the WebSocket needs, and that were granted; the keys of the dictionary."""
         self._end: Callable[[str], object] | None = None
         self._lost: str | None = None
-        """Why the user has lost the WebSocket."""
+        """Why the user must no longer use the WebSocket; None: the user may use it."""
         self._timer: Cancellable | None = None
         self._tasks = TaskScope(loop, "a WebSocket client", owner_goes_on)
         self._proving: Task[None] | None = None
@@ -67,7 +69,7 @@ class User:
     # what the user may do
 
     async def check_produce(self, topic: TopicName, *, replicates: bool = False) -> None:
-        """Checks that the user may produce to a topic.
+        """Checks that the user may publish to a topic.
 
         :param replicates: whether the producer's name is reserved for replicators of other clusters
         :raises AuthorizationFailure: the user lacks permission to publish to the topic
@@ -77,7 +79,7 @@ class User:
             await self._check(TopicOperation.REPLICATE, Target.of_topic(topic))
 
     async def check_consume(self, topic: TopicName, subscription: str = "") -> None:
-        """Checks that the user may consume with a subscription.
+        """Checks that the user may consume from a topic with a subscription.
 
         :raises AuthorizationFailure: the user lacks permission to consume from the topic with the
             subscription
@@ -101,15 +103,15 @@ class User:
     # the end
 
     def until(self, end: Callable[[str], object]) -> None:
-        """Calls ``end`` once with the reason when the user loses access to the WebSocket, or at once if it is
-        already lost.
+        """Calls ``end`` once, with the reason, when the user must no longer use the WebSocket; immediately if
+        this is already the case.
         """
         self._end = end
         if self._lost is not None:
             end(self._lost)
 
     def leave(self) -> None:
-        """Removes the user: the WebSocket has ended, or did not open."""
+        """Must be called when the WebSocket has ended or could not be opened: ends all checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -128,8 +130,9 @@ class User:
     # permissions that change
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Checks the permissions again after changes in these namespaces and tenants; None: in all of them.
+        """Checks the permissions again after they have changed.
 
+        :param touched: the namespaces and tenants whose permissions have changed; None: any
         :raises MetadataFailure: the permissions cannot be read now
         """
         for operation, target in list(self._allowed):
@@ -143,8 +146,8 @@ class User:
     # credentials that expire
 
     def _await_expiry(self) -> None:
-        """Ends the WebSocket when the user's credentials expire, because clients cannot send new
-        credentials.
+        """Ends the WebSocket when the user's credentials expire, because clients cannot send new credentials
+        over it.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -162,8 +165,9 @@ class User:
         self._disprove("The credentials of the client have expired")
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Authenticates the user again after changes to these authentication methods; None: to all
-        methods.
+        """Authenticates the user again after authentication has changed.
+
+        :param methods: the authentication methods that have changed; None: any
         """
         if methods is not None and self._principal.method not in methods:
             return
