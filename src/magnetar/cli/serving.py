@@ -291,7 +291,7 @@ def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) ->
 
 
 def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:
-    """Returns those options that were given as settings, by Pulsar's names.
+    """Returns the values of the options that were given, by the names of Pulsar's settings.
 
     :param keys: the setting for each option
     """

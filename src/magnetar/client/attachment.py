@@ -285,8 +285,8 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def _owner(self) -> TopicBroker:
-        """Returns the topic's broker: the new broker that the former broker named, which is used only once;
-        otherwise the result of a lookup.
+        """Returns the topic's broker: the one that the former broker named as the new owner (used only once),
+        otherwise the one that a lookup returns.
         """
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None

@@ -116,5 +116,7 @@ class Batches:
         return batches
 
     def reuse(self, batch: Batch) -> None:
-        """Keeps a batch that was sent for later messages, because its buffer already has the usual size."""
+        """Keeps a batch after it was sent, to use it for later messages; its buffer already has the usual
+        size.
+        """
         self._spare = batch

@@ -160,7 +160,7 @@ class Consumer(Messages):
         return self._consumer.stats
 
     def pause(self) -> None:
-        """Requests no more messages, and passes no messages to the listener, until :meth:`resume`. The
+        """Stops requesting messages and passing them to the listener, until :meth:`resume` is called. The
         program can still receive messages that have arrived.
         """
         self._thread.run(self._pause())

@@ -247,7 +247,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._queue.take_run(into)
 
     def take_back(self, message: Message) -> None:
-        """Returns a taken message to the front of the queue."""
+        """Undoes :meth:`take`: puts the message at the front of the queue."""
         self._queue.take_back(message)
 
     def widen_queue(self, receiver_queue_size: int) -> None:

@@ -87,11 +87,11 @@ class ListenerCalls:
         self._during: During = during or nullcontext
 
     def begin(self) -> None:
-        """Starts to pass messages."""
+        """Starts passing messages to the listener."""
         self._main = self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
 
     def pause(self) -> None:
-        """Passes no further message until :meth:`resume`."""
+        """Stops passing messages to the listener, until :meth:`resume` is called."""
         self._paused = True
 
     def resume(self) -> None:
@@ -205,7 +205,7 @@ class Listened:
             await self.listening.end()
 
     def pause(self) -> None:
-        """Requests no more messages, and passes no messages to the listener, until :meth:`resume`. The
+        """Stops requesting messages and passing them to the listener, until :meth:`resume` is called. The
         program can still receive messages that have arrived.
         """
         if self.listening is not None:

@@ -69,7 +69,7 @@ class ConnectionPool:
         """
 
     async def next(self, broker: Address, through: Address) -> Connection:
-        """Like :meth:`get`, but returns the connections to ``broker`` in turn."""
+        """Like :meth:`get`, but each call returns the next of the connections to ``broker``."""
         turn = self._turns.get((broker, through), 0)
         self._turns[broker, through] = (turn + 1) % self._per_broker
         return await self.get(broker, through, turn)

@@ -290,7 +290,7 @@ class ReceiverQueue:
         return 1 + count
 
     def take_back(self, message: Message) -> None:
-        """Puts a message that was taken back to the front of the queue."""
+        """Undoes :meth:`take`: puts the message at the front of the queue."""
         self.returned.appendleft(message)
         self.wake()
 

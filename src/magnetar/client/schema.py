@@ -152,8 +152,8 @@ class ValueSchema(ABC):
 def content_of(
     value: object, schema: ProducerSchema | ValueSchema | None, options: dict[str, object]
 ) -> bytes:
-    """Encodes a value that a program sends as a payload; without a schema of ``magnetar.client.schemas``, the
-    value must be bytes.
+    """Encodes the value that a program sends, and returns the payload; without a schema of
+    ``magnetar.client.schemas``, the value must be bytes.
 
     :param schema: the schema of the producer
     :param options: the options of the message, to which the schema can add options such as the key

@@ -1,4 +1,6 @@
-"""Metrics of transactions that are more than a number of a topic, a subscription or a coordinator."""
+"""Metrics of transactions that are not a single number of a topic, subscription or coordinator, such as
+latencies.
+"""
 
 from __future__ import annotations
 

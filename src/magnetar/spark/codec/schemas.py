@@ -230,7 +230,7 @@ def _unusable(
 
 
 def _add_fields(present: object, earlier: object) -> None:
-    """Adds the fields and union types to a definition that only an earlier version has, also within nested
+    """Adds to a definition the fields and union types that only an earlier version has, also within nested
     types.
     """
     if isinstance(present, list) and isinstance(earlier, list):

@@ -186,8 +186,8 @@ def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
 def _explain(
     work: Work, both: DataFrame, frames: tuple[DataFrame, ...], explanations: tuple[Explanations, ...]
 ) -> None:
-    """Counts the messages that each side lacks, by explanation, and reports the ranges of these messages on
-    the other side.
+    """Counts the messages that each side lacks, by explanation, and reports where these messages are on the
+    other side.
     """
     config: MirrorVerifyConfig = work.config
     figures = work.report.figures

@@ -1,8 +1,9 @@
 """Publishes rows to a topic exactly once: first writes them to files, then publishes the files under a name
 that never changes.
 
-    NAME/rows/*.parquet     appears atomically, and fixes the published contents NAME/staging            the
-    writer's progress NAME/published          exists after all messages are confirmed
+    NAME/rows/*.parquet     appears atomically, and fixes the rows to publish
+    NAME/staging            the writer's progress
+    NAME/published          exists after all messages are confirmed
 """
 
 from __future__ import annotations

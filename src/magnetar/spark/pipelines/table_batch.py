@@ -34,7 +34,7 @@ class BatchPlan:
     shares: tuple[tuple[TaskPart, ...], ...]
     """For each task: the parts of the topic that it reads."""
     schema: pa.Schema
-    """The columns of files."""
+    """The columns of the main table's files."""
     folder: TableFolder
     query: str
     partitions: tuple[PartitionColumn, ...] = ()
