@@ -490,7 +490,7 @@ class Client(Opening):
         topic.
 
         :param topic: the name of the topic
-        :param create: create a missing topic, if the broker permits
+        :param create: whether to create the topic if it does not exist, and if the broker permits this
         :raises TopicNotFound: the topic does not exist, and ``create`` is False
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

@@ -241,8 +241,8 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._queue.take()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """Moves messages that have already arrived to the end of ``into``; returns their number, or None if
-        no message has arrived.
+        """Takes the messages that have already arrived, and appends them to ``into``; returns their number,
+        or None if no message has arrived.
         """
         return self._queue.take_run(into)
 

@@ -109,7 +109,7 @@ class ConsumerCommands:
     def discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> BaseCommand:
         """Returns the command that acknowledges a message that cannot be read, with the reason.
 
-        :param why: the reason, which the broker logs
+        :param why: what is wrong with the message
         """
         command = BaseCommand(type=BaseCommand.ACK)
         command.ack.consumer_id = self._id

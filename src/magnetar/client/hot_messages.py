@@ -113,7 +113,7 @@ def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: 
 
 
 class PlainMessage:
-    """The content of a message, with its metadata and position."""
+    """A received message: its payload, metadata and position."""
 
     __slots__ = (
         "_batch_index",

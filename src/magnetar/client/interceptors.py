@@ -29,7 +29,7 @@ class OutgoingMessage:
     __slots__ = ("content", "notes", "options")
 
     def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
-        """:param content: the content, before compression and encryption
+        """:param content: the payload, before compression and encryption
 
         :param options: the options of the message; None: no options
         """

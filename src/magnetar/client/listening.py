@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MessageListener = Callable[..., object]
 """Called with a consumer or a reader and a message; a coroutine that it returns is awaited."""
 During = Callable[[Message], AbstractContextManager[object]]
-"""Returns a context manager that surrounds the listener's call with a message."""
+"""Returns a context manager, in whose block the listener is called with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
 """Inside a call of a listener: the object that made the call. It lets a listener close its own consumer
 without waiting for itself.

@@ -74,7 +74,7 @@ class ProducerOptions:
     encryption_key: str | None = None
     """The name of the public key for end-to-end encryption; None: no encryption."""
     crypto_key_reader: KeyReader | None = None
-    """Returns the public key for encryption."""
+    """The object that returns the public key for encryption."""
     batching_type: BatchingType | None = None
     """The rule by which messages are put into batches. None: each batch contains messages of one key only. If
     the program sets sequence ids (``initial_sequence_id``, or ``sequence_id`` of a message), the producer
@@ -189,7 +189,7 @@ class ConsumerOptions:
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     """What the consumer does with messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None
-    """Returns the private keys for decryption; None: no decryption."""
+    """The object that returns the private keys for decryption; None: no decryption."""
     max_pending_chunked_message: int = 10
     """Maximum number of incomplete chunked messages; when there are more, the oldest is discarded."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
@@ -229,11 +229,11 @@ class ConsumerOptions:
     are processed in order.
     """
     negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
-    """Returns the delay before a negatively acknowledged message is redelivered, which grows with each
+    """Computes the delay before a negatively acknowledged message is redelivered, which grows with each
     redelivery; None: the delay is always ``negative_ack_redelivery_delay_ms``.
     """
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    """Returns a delay that is added to ``unacked_messages_timeout_ms``, and that grows with each redelivery;
+    """Computes a delay that is added to ``unacked_messages_timeout_ms``, and that grows with each redelivery;
     None: no added delay.
     """
 

@@ -264,8 +264,8 @@ class ReceiverQueue:
             self._open_next()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """Moves messages that have already arrived to the end of a queue, from which other threads may take
-        them.
+        """Takes the messages that have already arrived, and appends them to ``into``, from which other
+        threads may take them.
 
         :returns: the number of messages; None: no message has arrived
         :raises PulsarException: the consumer is closed or has failed permanently

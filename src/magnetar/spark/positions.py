@@ -103,7 +103,7 @@ class Offset:
     subscription: str = ""
     """The subscription of the query; empty: no subscription."""
     turn: int = 0
-    """Index of the topic that is served first if limits do not suffice for all topics."""
+    """Number of the batch; if limits do not suffice for all topics, it determines which topics come first."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """Additional data in the JSON, which is not read back."""
 

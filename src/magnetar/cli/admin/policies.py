@@ -49,7 +49,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 def _means_topic(call: Call, *, create: bool) -> bool:
     """Whether the name of the command is that of a topic, not of a namespace.
 
-    :param create: create the topic if it is missing and its namespace exists
+    :param create: whether to create the topic if it is missing and its namespace exists
     :raises NotFound: neither the namespace nor the topic exists
     """
     if not NamespaceName.parse(call.named).legacy:

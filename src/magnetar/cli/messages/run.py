@@ -25,7 +25,7 @@ class Ends:
     admin: AdminClient
     access: ClusterAccess
     private_key: CryptoKeyReader | None = None
-    """The private key for encrypted contents; None: without decryption."""
+    """Returns the private key for decryption; None: encrypted messages are not decrypted."""
 
     def printer(self, parsed: argparse.Namespace) -> Print:
         """Returns a function that prints a message in the form of ``--output``."""

@@ -152,8 +152,8 @@ def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
 
 
 def _lines(piece: str) -> list[str]:
-    """Splits a text into lines with their ends. Only ``\n`` ends a line, because names can contain other line
-    ends.
+    """Splits a text into lines with their ends. Only a line feed ends a line, because names can contain other
+    line ends.
     """
     return re.findall(r"[^\n]*\n|[^\n]+", piece)
 

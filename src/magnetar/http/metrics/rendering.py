@@ -502,7 +502,7 @@ def _merge(histograms: Sequence[Histogram | None]) -> Histogram | None:
 
 
 def _broker_totals(topics: Sequence[TopicMetrics]) -> Iterator[tuple[str, Number]]:
-    """Yields the sums over all topics, whose names begin with ``pulsar_broker_``."""
+    """Yields the metrics ``pulsar_broker_...``, which are sums over all topics."""
     yield "pulsar_broker_topics_count", len(topics)
     for row in figures_of("topic"):
         if row.sum:

@@ -89,7 +89,7 @@ class FieldLayout:
     kind: str
     """A key of :data:`_SCALARS`, or ``message``."""
     form: str = "single"
-    """Whether the field has one value, is repeated or is a map: ``single``, ``list`` or ``map``."""
+    """The form of the field: ``single`` (one value), ``list`` (repeated) or ``map``."""
     key: str = ""
     """The type of a map's keys; empty: the field is not a map."""
     message: MessageLayout | None = None

@@ -297,7 +297,7 @@ def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) ->
     """Returns the object for a topic's table, which need not exist; creates the catalog file of Iceberg
     tables.
 
-    :param is_quarantine: return the quarantine table of the topic instead
+    :param is_quarantine: whether to return the topic's quarantine table instead of its main table
     :raises TableError: the REST catalog cannot be used
     """
     place = place_of(topic)
