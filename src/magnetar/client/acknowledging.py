@@ -146,7 +146,7 @@ class Acknowledgements:
         if remaining:
             self._remaining[position] = remaining
         elif self._remaining.pop(position, None) is not None:
-            # The broker may not know of those that were acknowledged here before.
+            # The broker may not know yet which messages of the batch were acknowledged before.
             self._partial.pop(position, None)
             self._entry_done(position)
 

@@ -249,7 +249,7 @@ class Client(BlockingOpening):
             return
         self._closed = True
         if self._thread.is_forked:
-            # The connections are the parent's.
+            # In a forked child process: the connections belong to the parent process.
             return
         try:
             self._thread.run(self._core.close())

@@ -167,7 +167,7 @@ class TransactionCoordinators:
                 failure: PulsarException = error
             except _REFUSALS as error:
                 if decided and may_be_done and isinstance(error, TransactionNotFound):
-                    # It may have been committed and forgotten before this request.
+                    # The transaction may have been committed and forgotten before this request.
                     raise _unknown(decided, error) from error
                 raise
             except PulsarException as error:

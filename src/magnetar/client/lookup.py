@@ -280,7 +280,7 @@ class Lookup:
             try:
                 return await self._pool.get(self._found, self._found), self._found
             except (ConnectError, Timeout):
-                # It may have stopped for good, and web services know another one.
+                # That broker may have stopped for good; the web services name another one.
                 self._found = None
         if not topic:
             raise ConnectError("no broker is known yet: no topic was looked up at the web services before")

@@ -252,7 +252,7 @@ class PartitionedProducer(AcceptsMessages):
         content, done, sequence_id, options = message
         told = tracked(done, options)
         self._waiting.setdefault(index, deque()).append((content, told, sequence_id, options))
-        # Its failure is reported to the messages that wait.
+        # If opening fails, the waiting messages get the error.
         self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 
     def send_batches(self) -> None:

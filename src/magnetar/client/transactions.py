@@ -59,7 +59,7 @@ class OpenTransaction:
         :raises InvalidTxnStatusError: the transaction is no longer open
         """
         if self._loop.time() >= self._ends_at:
-            # The loop was too busy for the timer.
+            # The timer is late, because the loop was busy.
             self._expired()
         if self.state is not TransactionState.OPEN:
             raise InvalidTxnStatusError(self._not("be used"))

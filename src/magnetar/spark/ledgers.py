@@ -103,7 +103,7 @@ def _visible_end(admin: AdminClient, topic: str, stats: Mapping[str, object]) ->
     if hidden_from is not None:
         return parsed_position(hidden_from)
     last = parsed_position(stats["lastConfirmedEntry"])
-    # Apache Pulsar's brokers tell it elsewhere, and a moment later than what the statistics tell.
+    # Apache Pulsar's brokers report this elsewhere, and a moment later than the statistics.
     return min(last, admin.visible_end(topic) or last)
 
 

@@ -396,7 +396,7 @@ async def transaction_load(parsed: argparse.Namespace, client: Client) -> dict[s
     await _until(ended, parsed.test_duration or float("inf"), workers, parsed.stats_interval_seconds)
     counts, seconds = workers.counts, max(time.monotonic() - began, 1e-9)
     own, server = time.process_time() - own, cpu_seconds(parsed.server_pid) - server
-    # What a worker still does is in no figure.
+    # Work that is still in progress is not counted in the results.
     workers.counts, workers.stopped = WorkCounts(), True
     for task in workers.receiving:
         task.cancel()

@@ -60,7 +60,7 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
     behind = [replication_of(each) for each in topics]
     room = max((cells(each) for each in (*behind, "replication")), default=0) if any(behind) else 0
     if width is not None:
-        # A blank follows each figure, and the name.
+        # A blank follows each number, and the name.
         left = width - sum(columns + 1 for _, columns in numbers) - 1
         if room:
             room = min(room, _MOST_REPLICATION, max(_LEAST_NAME, left // 3))

@@ -84,7 +84,7 @@ class Views:
         except ServedElsewhere as error:
             url = (error.http_url_tls if request.secure else error.http_url) or error.http_url
             answer = json_response({"reason": str(error), "url": url}, HTTPStatus.MISDIRECTED_REQUEST)
-            # A browser does not follow it, and the page links to the other broker. A proxy follows it.
+            # A browser does not follow Location, so the page shows a link to the other broker. A proxy does.
             return replace(answer, headers=[("Location", f"{url}{request.target}")]) if url else answer
 
         async def show() -> Mapping[str, object]:

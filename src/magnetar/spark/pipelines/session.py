@@ -116,7 +116,7 @@ def spark_session(name: str, section: SparkSection, interrupts: Interrupts) -> I
 
     :raises PipelineError: Spark does not start; the error text says why
     """
-    # It reports each error of a query, with Java's stack trace; the pipeline reports the error itself.
+    # This logger reports each error of a query with its Java stack trace; the pipeline reports the error too.
     level = logging.CRITICAL if section.log_level == "OFF" else logging.INFO
     logging.getLogger("SQLQueryContextLogger").setLevel(level)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

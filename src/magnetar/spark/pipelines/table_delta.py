@@ -124,7 +124,7 @@ class DeltaFormat(OpenTable):
         return 0
 
     def expire(self, before: datetime) -> int:
-        # Versions go with their files, and with the part of the log that clean deletes.
+        # Versions are removed together with their files, and with the part of the log that clean deletes.
         return 0
 
     def retained(self, since: datetime) -> set[str]:
@@ -154,7 +154,7 @@ class DeltaFormat(OpenTable):
         if not usable:
             return 0
         begin = max(usable)
-        # It must outlive a loss of power, now that the log before it goes.
+        # The checkpoint must survive a loss of power, because the log before it is deleted.
         if self.folder.local is not None:
             sync(Path(listed.checkpoints[begin].path))
             sync(Path(log))

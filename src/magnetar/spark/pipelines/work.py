@@ -99,7 +99,7 @@ class Work:
                 f"{error} (admin_url); check the section [cluster], and that the broker runs"
             ) from error
         except (NotAllowed, NotFound):
-            # A role for this pipeline alone need not be permitted to ask this. The lookup finds the topic.
+            # The pipeline's role may lack permission for this request; the lookup then finds the topic.
             pass
         except AdminError as error:
             raise PipelineError(f"{where} answers: {error}") from error
