@@ -36,9 +36,9 @@ class ControlledClusterFailover:
     url_provider: str
     """The ``http`` or ``https`` address of the web service."""
     url_provider_header: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers of the requests, such as credentials."""
+    """Headers of the requests to the web service, such as credentials."""
     check_interval_ms: float = 30_000
-    """Interval of the requests, in milliseconds."""
+    """Interval of the requests to the web service, in milliseconds."""
 
     def check(self) -> None:
         """Checks the policy.

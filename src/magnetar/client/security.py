@@ -242,7 +242,7 @@ def _said(error: ssl.SSLError) -> str:
 def auth_data_source(io: ClientIo, authentication: Authentication) -> Callable[[], Awaitable[AuthData]]:
     """Returns a function that provides current credentials whenever it is called.
 
-    The function raises ErrorGettingAuthenticationData if no credentials are available.
+    The returned function raises ErrorGettingAuthenticationData if no credentials are available.
     """
 
     async def get_auth_data() -> AuthData:

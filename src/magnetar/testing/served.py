@@ -270,7 +270,7 @@ def _check_ports(settings: Settings) -> None:
 
 
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:
-    """Returns the topic in a request.
+    """Returns the topic that a request names; None: all topics.
 
     :raises InvalidName: the name is not a valid topic name
     """

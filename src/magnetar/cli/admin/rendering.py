@@ -31,7 +31,7 @@ def render(answer: object, form: str = TEXT) -> str:
 
 
 class Rows:
-    """An answer for which the form ``text`` prints given lines; the forms JSON and table print its value."""
+    """An answer in two versions: lines for the form ``text``, and a value for the forms JSON and table."""
 
     def __init__(self, lines: Iterable[str], value: object) -> None:
         """:param lines: the lines for the form ``text``, with line ends

@@ -46,7 +46,7 @@ def _properties(request: Request) -> Mapping[str, str]:
 
 
 def _count(request: Request) -> int:
-    """Returns the number of messages to skip in the path.
+    """Returns the number of messages to skip, which is part of the path.
 
     :raises InvalidRequest: the number is negative
     """

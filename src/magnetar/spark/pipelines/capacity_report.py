@@ -135,7 +135,7 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[TopicFigures]:
 
 
 def _by_tenant(topics: Sequence[TopicFigures]) -> list[TenantFigures]:
-    """Returns storage and backlog of each tenant with topics, largest first."""
+    """Returns storage and backlog of each tenant with topics; the tenants with most storage come first."""
     totals: dict[str, TenantFigures] = {}
     for each in topics:
         total = totals.setdefault(each.tenant, TenantFigures(each.tenant))

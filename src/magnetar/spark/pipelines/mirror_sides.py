@@ -40,7 +40,7 @@ def is_namespace(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TimesToLive:
-    """The times to live of a side's topics."""
+    """The times to live of the topics of one :class:`MirrorSide`."""
 
     seconds: dict[str, int]
     """Time to live in seconds, by :meth:`MirrorSide.pair_of`; topics whose messages do not expire are

@@ -235,7 +235,7 @@ def _title(title: str, shown: int, all_of_them: int) -> str:
 
 @dataclass(frozen=True)
 class Explanations:
-    """Explanations for messages that are missing on the other side."""
+    """Explains why messages of one side are missing on the other side of the comparison."""
 
     to: str
     """The name of the other cluster; empty: unknown, so no message counts as filtered or in flight."""

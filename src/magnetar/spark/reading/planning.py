@@ -85,7 +85,8 @@ def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
 @dataclass
 class Budget:
     """How many messages and bytes a batch can still take; None: no limit. Only the entries themselves contain
-    their numbers of messages, so the driver reads the entries of a limited batch once, without decoding them.
+    their numbers of messages, so for a limited batch, the driver reads the entries, too, but does not decode
+    them.
     """
 
     rows: int | None
