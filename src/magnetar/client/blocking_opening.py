@@ -97,30 +97,30 @@ class BlockingOpening(ABC):
             PING, in seconds
         :param listener_name: the advertised listener whose addresses brokers return; None: the default
             listener
-        :param initial_backoff_interval_ms: delay before the second attempt, in milliseconds; the delay
-            doubles with each attempt
+        :param initial_backoff_interval_ms: delay before the first retry, in milliseconds; each retry doubles
+            it
         :param max_backoff_interval_ms: the maximum delay between two attempts, in milliseconds
         :param partitions_update_interval_seconds: interval of checks for new partitions of topics in use, in
             seconds; 0: no checks
         :param authentication: the credentials of this client
         :param tls_trust_certs_file_path: PEM file with the CA certificates that sign brokers' certificates;
             None: the system's CA certificates
-        :param tls_certificate_file_path: PEM file with the client's certificate, for brokers that request one
+        :param tls_certificate_file_path: PEM file with the client's certificate, if brokers require one
         :param tls_private_key_file_path: PEM file with the private key of the client's certificate
-        :param tls_allow_insecure_connection: whether to accept any certificate of a broker
+        :param tls_allow_insecure_connection: whether to skip the verification of brokers' certificates
         :param tls_validate_hostname: whether a broker's certificate must match its host name; on by default,
             unlike in other clients
         :param tls_files: PKCS12 key stores, instead of the three PEM files
-        :param memory_limit_bytes: maximum size of messages without a receipt, over all producers, in bytes;
-            at the limit, sending waits or raises MemoryBufferIsFull, depending on ``block_if_queue_full``. 0:
-            no limit
+        :param memory_limit_bytes: maximum total size of the messages without a receipt of all producers, in
+            bytes; at the limit, sending waits or raises MemoryBufferIsFull, depending on
+            ``block_if_queue_full``. 0: no limit
         :param stats_interval_seconds: interval of log lines with the statistics of each active producer and
             consumer, in seconds; 0: no log lines
         :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; requires TLS in the
             service URL. None: no proxy
-        :param proxy_protocol: protocol by which the proxy learns the broker of a connection
-        :param open_telemetry: metrics and traces for OpenTelemetry, from ``magnetar.client.open_telemetry``;
-            None: no metrics and traces
+        :param proxy_protocol: protocol by which the proxy learns to which broker it must connect
+        :param open_telemetry: records metrics and traces for OpenTelemetry, see
+            ``magnetar.client.open_telemetry``; None: no metrics and traces
         :param connection_max_idle_seconds: time after which a connection without producers, consumers and
             requests is closed, in seconds, at least 15; 0: never
         :raises InvalidUrl: the service URL is malformed
@@ -192,42 +192,45 @@ class BlockingOpening(ABC):
         :param topic: the name of a topic; a short name is in the namespace ``public/default``
         :param producer_name: a name that is unique among the producers of the topic. None: the broker chooses
             a name
-        :param initial_sequence_id: the sequence id before the first message's sequence id. None: the last
-            sequence id that the topic has stored for this producer name, or -1
+        :param initial_sequence_id: the first message gets the sequence id after this one. None: the last
+            sequence id that the broker has stored for this producer name, or -1
         :param send_timeout_millis: maximum time to wait for a receipt before a message fails, in
             milliseconds; 0: no limit
-        :param compression_type: the compression of contents; batches are compressed as a whole
+        :param compression_type: the compression of payloads; a batch is compressed as a whole
         :param max_pending_messages: maximum number of messages without a receipt, per partition
-        :param block_if_queue_full: whether sending waits at the limit of pending messages or at the client's
-            memory limit; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
+        :param block_if_queue_full: whether sending waits when the limit of pending messages or the client's
+            memory limit is reached; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
         :param batching_enabled: whether messages are sent in batches
         :param batching_max_messages: maximum number of messages in a batch
-        :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes
+        :param batching_max_allowed_size_in_bytes: the uncompressed size at which a batch is sent, in bytes
         :param batching_max_publish_delay_ms: maximum time that a batch waits for more messages, in
             milliseconds
         :param properties: properties of the producer, which the topic's statistics show
         :param access_mode: whether other producers may publish to the topic at the same time
-        :param schema: the schema that the producer declares: contents are sent unchanged; or a schema of
-            ``magnetar.client.schemas``, which encodes values. None: no schema
-        :param chunking_enabled: whether messages that are larger than an entry are sent in chunks; excludes
-            batching
-        :param encryption_key: the name of the encryption key; None: no encryption
-        :param crypto_key_reader: the source of the encryption key
-        :param batching_type: the rule by which messages are put into batches. None: a batch contains messages
-            of one key only; a producer with explicit sequence ids (``initial_sequence_id``, or
-            ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any
-            other producer fills a batch for each key, so that messages of different keys can be reordered
-        :param initial_subscription_name: a subscription that the broker creates with the topic, used for dead
-            letter topics. None: no subscription
-        :param interceptors: called for each message before it is sent, and with its outcome
-        :param message_routing_mode: rule by which the partition of a message without a key is chosen
-        :param message_router: function that chooses the partition of each message; requires CustomPartition
+        :param schema: a schema of ``magnetar.client.schemas``, which encodes values; or a
+            :class:`ProducerSchema`, which is only declared to the broker, while payloads are sent unchanged.
+            None: no schema
+        :param chunking_enabled: whether messages that are larger than the largest entry are sent in chunks;
+            cannot be combined with batching
+        :param encryption_key: the name of the public key for end-to-end encryption; None: no encryption
+        :param crypto_key_reader: the object that returns the public key for encryption
+        :param batching_type: the rule by which messages are put into batches. None: each batch contains
+            messages of one key only. If the program sets sequence ids (``initial_sequence_id``, or
+            ``sequence_id`` of a message), the producer sends its batch whenever the key changes, which keeps
+            the order; otherwise it fills a batch for each key, so that messages of different keys can be
+            reordered
+        :param initial_subscription_name: a subscription that the broker creates together with the topic, so
+            that no message is lost; used for dead letter topics. None: no subscription
+        :param interceptors: interceptors, called for each message before it is sent, and with its outcome
+        :param message_routing_mode: how the partition of a message without a key is chosen
+        :param message_router: function that chooses the partition of each message, if
+            ``message_routing_mode`` is CustomPartition
         :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
             partitions together, divided evenly among them
         :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
             must use the same
-        :param lazy_start_partitioned_producers: whether the producer of a partition is opened at its first
-            message, except for one partition's producer, which is opened at once
+        :param lazy_start_partitioned_producers: whether the producers of partitions are only opened when they
+            get their first message; one of them is always opened at once
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_producer(
@@ -317,64 +320,67 @@ class BlockingOpening(ABC):
         :param properties: properties of the consumer, which the topic's statistics show
         :param initial_position: start position of a new subscription
         :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
-            age of the first message, in whole seconds
-        :param start_message_id_inclusive: whether the message at the start position or at the target of a
-            seek is delivered, too
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
-            broker
-        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
-            compacted part of the topic
-        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
-            other clusters
-        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
-            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
-            empty: all messages
-        :param durable: whether the subscription persists without consumers
+            age of the first message (a timedelta in whole seconds)
+        :param start_message_id_inclusive: whether the message whose id is the start position, or the target
+            of a seek, is itself delivered
+        :param batch_index_ack_enabled: whether each message of a batch is acknowledged at the broker;
+            otherwise the batch is acknowledged as a whole, once the program has acknowledged all its messages
+        :param is_read_compacted: whether to read the compacted topic: of the messages before the last
+            compaction, the consumer gets only the newest of each key
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters (replicated subscription)
+        :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
+            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
+            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+        :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
+            with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
         :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
-        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested, in milliseconds; 0: never
-        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
-            and with ``retry_enabled``
-        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
-            broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
+        :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
+            unacknowledged message is requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; they apply to Shared and KeyShared subscriptions,
+            and to any subscription with ``retry_enabled``
+        :param check_dead_letter_topic: called and awaited with the name of the dead letter topic, before its
+            producer is opened; it raises PulsarException if the consumer must not publish to this topic.
+            None: only the broker checks
+        :param unpacking: decompresses large payloads in threads; None: all payloads are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
         :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
             out of order when its consumers change
         :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
-            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
-            when the client's memory limit is nearly reached
-        :param interceptors: called for each message before the program receives it, and when it is
-            acknowledged
-        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
-            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
-            progress
-        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
-            messages of the same key are in order
-        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
-            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
-            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
+        :param auto_scaled_receiver_queue: whether the size of the receiver queue adapts: it starts at one
+            message, doubles when a full queue was emptied by the program, up to ``receiver_queue_size``, and
+            is halved when the client's memory limit is nearly reached
+        :param interceptors: interceptors, called for each message before the program receives it, and when it
+            is acknowledged
+        :param message_listener: a function that the client calls with the consumer and each message, so that
+            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
+            and the message is negatively acknowledged. Closing waits for the call in progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,
+            only messages with the same key are processed in order
+        :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
+            redelivered, which grows with each redelivery; None: the delay is always
+            ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: computes a delay that is added to
+            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
         :param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead on
             all partitions together
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -481,64 +487,67 @@ class BlockingOpening(ABC):
         :param properties: properties of the consumer, which the topic's statistics show
         :param initial_position: start position of a new subscription
         :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
-            age of the first message, in whole seconds
-        :param start_message_id_inclusive: whether the message at the start position or at the target of a
-            seek is delivered, too
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
-            broker
-        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
-            compacted part of the topic
-        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
-            other clusters
-        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
-            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
-            empty: all messages
-        :param durable: whether the subscription persists without consumers
+            age of the first message (a timedelta in whole seconds)
+        :param start_message_id_inclusive: whether the message whose id is the start position, or the target
+            of a seek, is itself delivered
+        :param batch_index_ack_enabled: whether each message of a batch is acknowledged at the broker;
+            otherwise the batch is acknowledged as a whole, once the program has acknowledged all its messages
+        :param is_read_compacted: whether to read the compacted topic: of the messages before the last
+            compaction, the consumer gets only the newest of each key
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters (replicated subscription)
+        :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
+            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
+            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+        :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
+            with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
         :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
-        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested, in milliseconds; 0: never
-        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
-            and with ``retry_enabled``
-        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
-            broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
+        :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
+            unacknowledged message is requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; they apply to Shared and KeyShared subscriptions,
+            and to any subscription with ``retry_enabled``
+        :param check_dead_letter_topic: called and awaited with the name of the dead letter topic, before its
+            producer is opened; it raises PulsarException if the consumer must not publish to this topic.
+            None: only the broker checks
+        :param unpacking: decompresses large payloads in threads; None: all payloads are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
         :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
             out of order when its consumers change
         :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
-            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
-            when the client's memory limit is nearly reached
-        :param interceptors: called for each message before the program receives it, and when it is
-            acknowledged
-        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
-            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
-            progress
-        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
-            messages of the same key are in order
-        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
-            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
-            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
+        :param auto_scaled_receiver_queue: whether the size of the receiver queue adapts: it starts at one
+            message, doubles when a full queue was emptied by the program, up to ``receiver_queue_size``, and
+            is halved when the client's memory limit is nearly reached
+        :param interceptors: interceptors, called for each message before the program receives it, and when it
+            is acknowledged
+        :param message_listener: a function that the client calls with the consumer and each message, so that
+            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
+            and the message is negatively acknowledged. Closing waits for the call in progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,
+            only messages with the same key are processed in order
+        :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
+            redelivered, which grows with each redelivery; None: the delay is always
+            ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: computes a delay that is added to
+            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -631,13 +640,13 @@ class BlockingOpening(ABC):
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
         ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
     ) -> Consumer:
-        """Creates a consumer of all matching topics of a namespace, including later ones.
+        """Creates a consumer of all matching topics of a namespace, including topics that are created later.
 
         :param pattern: ``[persistent://]tenant/namespace/expression``, a regular expression (RE2 syntax) for
             whole topic names
         :param subscription_name: the name of the subscription
         :param discovery_seconds: interval of checks for created or deleted topics, in seconds; 0: no checks
-        :param regex_subscription_mode: which of persistent and non-persistent topics are consumed
+        :param regex_subscription_mode: whether to consume persistent topics, non-persistent topics or both
         :param consumer_type: how the consumers of the subscription divide its messages
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
             time
@@ -647,64 +656,67 @@ class BlockingOpening(ABC):
         :param properties: properties of the consumer, which the topic's statistics show
         :param initial_position: start position of a new subscription
         :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
-            age of the first message, in whole seconds
-        :param start_message_id_inclusive: whether the message at the start position or at the target of a
-            seek is delivered, too
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
-            broker
-        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
-            compacted part of the topic
-        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
-            other clusters
-        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
-            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
-            empty: all messages
-        :param durable: whether the subscription persists without consumers
+            age of the first message (a timedelta in whole seconds)
+        :param start_message_id_inclusive: whether the message whose id is the start position, or the target
+            of a seek, is itself delivered
+        :param batch_index_ack_enabled: whether each message of a batch is acknowledged at the broker;
+            otherwise the batch is acknowledged as a whole, once the program has acknowledged all its messages
+        :param is_read_compacted: whether to read the compacted topic: of the messages before the last
+            compaction, the consumer gets only the newest of each key
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters (replicated subscription)
+        :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
+            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
+            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+        :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
+            with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
         :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
-        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested, in milliseconds; 0: never
-        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
-            and with ``retry_enabled``
-        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
-            broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
+        :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
+            unacknowledged message is requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; they apply to Shared and KeyShared subscriptions,
+            and to any subscription with ``retry_enabled``
+        :param check_dead_letter_topic: called and awaited with the name of the dead letter topic, before its
+            producer is opened; it raises PulsarException if the consumer must not publish to this topic.
+            None: only the broker checks
+        :param unpacking: decompresses large payloads in threads; None: all payloads are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
         :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
             out of order when its consumers change
         :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
-            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
-            when the client's memory limit is nearly reached
-        :param interceptors: called for each message before the program receives it, and when it is
-            acknowledged
-        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
-            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
-            progress
-        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
-            messages of the same key are in order
-        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
-            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
-            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
+        :param auto_scaled_receiver_queue: whether the size of the receiver queue adapts: it starts at one
+            message, doubles when a full queue was emptied by the program, up to ``receiver_queue_size``, and
+            is halved when the client's memory limit is nearly reached
+        :param interceptors: interceptors, called for each message before the program receives it, and when it
+            is acknowledged
+        :param message_listener: a function that the client calls with the consumer and each message, so that
+            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
+            and the message is negatively acknowledged. Closing waits for the call in progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,
+            only messages with the same key are processed in order
+        :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
+            redelivered, which grows with each redelivery; None: the delay is always
+            ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: computes a delay that is added to
+            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -780,33 +792,36 @@ class BlockingOpening(ABC):
         """Creates a reader on a topic, on all its partitions, or on one partition.
 
         :param topic: the name of a topic; a short name is in the namespace ``public/default``
-        :param start_message_id: the start position: the id of a message, which is read only with
-            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id: the start position: the id of a message, which is itself read only with
+            ``start_message_id_inclusive``; ``MessageId.earliest`` or ``MessageId.latest``; or the maximum age
+            of the first message, a timedelta in whole seconds
         :param start_message_id_inclusive: whether the reader also reads the start message
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
             time
         :param reader_name: the name that the topic's statistics show; None: a random name
         :param subscription_role_prefix: prefix of the subscription name if it is random
-        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
-            compacted part of the topic
+        :param is_read_compacted: whether to read the compacted topic: of the messages before the last
+            compaction, the consumer gets only the newest of each key
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
         :param subscription_name: the name of the reader's non-durable subscription; None: a random name
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
-        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
-            Exceptions are logged. Closing waits for the call in progress
-        :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
-            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
+        :param message_listener: a function that the client calls with the reader and each message, so that
+            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
+            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
+            logged. Closing waits for the call in progress
+        :param interceptors: interceptors, called for each message before the program reads it
+        :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
+            in these ranges are read; for a batch, the key of its first message counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_reader(
@@ -858,33 +873,36 @@ class BlockingOpening(ABC):
         """Creates a reader of several topics.
 
         :param topics: the names of the topics
-        :param start_message_id: the start position: the id of a message, which is read only with
-            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id: the start position: the id of a message, which is itself read only with
+            ``start_message_id_inclusive``; ``MessageId.earliest`` or ``MessageId.latest``; or the maximum age
+            of the first message, a timedelta in whole seconds
         :param start_message_id_inclusive: whether the reader also reads the start message
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
             time
         :param reader_name: the name that the topic's statistics show; None: a random name
         :param subscription_role_prefix: prefix of the subscription name if it is random
-        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
-            compacted part of the topic
+        :param is_read_compacted: whether to read the compacted topic: of the messages before the last
+            compaction, the consumer gets only the newest of each key
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
         :param subscription_name: the name of the reader's non-durable subscription; None: a random name
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
-        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
-            Exceptions are logged. Closing waits for the call in progress
-        :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
-            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
+        :param message_listener: a function that the client calls with the reader and each message, so that
+            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
+            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
+            logged. Closing waits for the call in progress
+        :param interceptors: interceptors, called for each message before the program reads it
+        :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
+            in these ranges are read; for a batch, the key of its first message counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_reader_of_topics(
@@ -930,7 +948,7 @@ class BlockingOpening(ABC):
         subscription_name: str | None = None,
         schema: ProducerSchema | ValueSchema | None = None,
     ) -> TableView:
-        """Creates a view of the newest content of each key, and reads the present messages of the topic.
+        """Creates a table view: maps each key to its newest payload or value. Reads all present messages.
 
         :param topic: the name of a topic; a short name is in the namespace ``public/default``
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
@@ -938,17 +956,18 @@ class BlockingOpening(ABC):
         :param reader_name: the name that the topic's statistics show; None: a random name
         :param subscription_role_prefix: prefix of the subscription name if it is random
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
-        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
-        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
-            oldest is discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
-            this limit are acknowledged
+        :param crypto_key_reader: the object that returns the private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; when there are
+            more, the oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message that is
+            discarded because of ``max_pending_chunked_message`` are acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
-            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+            a message, in milliseconds; after this time, an incomplete message is discarded and acknowledged.
+            0: no limit
         :param subscription_name: the name of the reader's non-durable subscription; None: a random name
-        :param schema: a schema that must be compatible with the topic's; with a schema of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
-            requirement
+        :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
+            the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
+            returns the decoded value. None: no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_table_view(

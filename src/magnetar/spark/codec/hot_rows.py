@@ -547,7 +547,7 @@ def _size_at(buffer: memoryview, position: int) -> int:
 
 
 def _varint_end(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -559,7 +559,7 @@ def _varint_end(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _varint(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the varint in [position, end) as a signed number; ``end`` is what ``_varint_end`` returned."""
+    """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
     value = shift = 0
     while position < end and shift < 63:
         byte = buffer[position] & 127
@@ -573,9 +573,7 @@ def _varint(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _skip(buffer: memoryview, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a protobuf field with ``tag``; -1 if the value is
-    incomplete.
-    """
+    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
