@@ -300,9 +300,11 @@ class ManagedLedgerFactory:
             # What was acknowledged is stored at the source, even if the store does not report it yet.
             ledger.learn(state.mark_delete)
         state.forget_behind(ledger.last_confirmed)
-        if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
-            # The crash lost entries that the cursor has passed and whose producer got no receipt.
-            state.move_mark_delete(ledger.last_confirmed)
+        last = ledger.last_confirmed
+        if state.mark_delete > last and (state.mark_delete[1] >= 0 or last[1] >= 0):
+            # The crash lost entries that the cursor has passed and whose producer got no receipt. Or it lost
+            # the removal of trimmed ledgers: the cursor was at the beginning of the empty ledger after them.
+            state.move_mark_delete(last)
         return Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
 
     async def open_cursor(

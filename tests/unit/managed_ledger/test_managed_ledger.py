@@ -67,6 +67,25 @@ def test_everything_is_there_after_a_crash() -> None:
     assert cursor.storage.cursor_properties == {"a": "b"}
 
 
+def test_a_cursor_is_at_the_end_of_ledgers_whose_removal_a_crash_lost() -> None:
+    """It was created at the beginning of the empty ledger that followed the removed ones."""
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 3)
+    world.run(ledger.roll())
+    removed, current = [summary.ledger_id for summary in ledger.ledgers]
+    ledger.ledgers.remove(removed)
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    assert cursor.mark_delete == (current, -1)
+    again = World(world.crash(), settings=KEEP)
+    ledger, listener_again = again.open(create=False)
+    cursor = ledger.cursors["s"]
+    cursor.check()
+    assert (cursor.mark_delete, cursor.backlog()) == (listener.stored[-1], 0)
+    again.publish(ledger, listener_again, 2)
+    assert again.drain(cursor) == listener_again.stored
+
+
 def test_nothing_is_trimmed_before_all_cursors_are_known() -> None:
     """Opening rolls before it reads the cursors: that roll must not take the topic for one without."""
     world = World()
