@@ -509,8 +509,8 @@ class Opening(ABC):
         :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
             redelivered, which grows with each redelivery; None: the delay is always
             ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: computes a delay that is added to
-            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
+        :param ack_timeout_redelivery_backoff: computes a delay in milliseconds that is added to
+            ``unacked_messages_timeout_ms`` and grows with each redelivery; None: no added delay
         :param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead on
             all partitions together
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -676,8 +676,8 @@ class Opening(ABC):
         :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
             redelivered, which grows with each redelivery; None: the delay is always
             ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: computes a delay that is added to
-            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
+        :param ack_timeout_redelivery_backoff: computes a delay in milliseconds that is added to
+            ``unacked_messages_timeout_ms`` and grows with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -845,8 +845,8 @@ class Opening(ABC):
         :param negative_ack_redelivery_backoff: computes the delay before a negatively acknowledged message is
             redelivered, which grows with each redelivery; None: the delay is always
             ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: computes a delay that is added to
-            ``unacked_messages_timeout_ms``, and that grows with each redelivery; None: no added delay
+        :param ack_timeout_redelivery_backoff: computes a delay in milliseconds that is added to
+            ``unacked_messages_timeout_ms`` and grows with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """

@@ -233,9 +233,8 @@ class ConsumerOptions:
     redelivery; None: the delay is always ``negative_ack_redelivery_delay_ms``.
     """
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    """Computes a delay that is added to ``unacked_messages_timeout_ms``, and that grows with each redelivery;
-    None: no added delay.
-    """
+    """Computes a delay in milliseconds that is added to ``unacked_messages_timeout_ms`` and grows with each
+    redelivery; None: no added delay."""
 
     @property
     def is_shared(self) -> bool:

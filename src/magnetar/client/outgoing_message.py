@@ -137,7 +137,7 @@ class MessageOptions:
         :param null_value: whether the message has a null value, which deletes its key in a compacted topic
         :param deliver_at: a time in milliseconds since 1970, before which Shared and KeyShared subscriptions
             do not deliver the message
-        :param deliver_after: the delay before delivery, counted from ``now_ms``; an alternative to
+        :param deliver_after: the delay before delivery, a timedelta from ``now_ms``; an alternative to
             ``deliver_at``
         :param transaction: the transaction of the message; consumers get the message once the transaction is
             committed
