@@ -26,7 +26,7 @@ _SHOWN = 5
 def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "backup",
-        help="back up a standalone broker, which may run",
+        help="back up a standalone broker, running or stopped",
         description="Copies a consistent snapshot of all data that a standalone broker has acknowledged into "
         "a folder with backups. Later backups in the same folder copy only what is new. If the "
         "broker runs, the command must run on its machine.",

@@ -103,7 +103,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         type=_number,
         default=0,
         metavar="N",
-        help="number of bundles of the default namespace; 0: 16 (0)",
+        help="number of bundles of the default namespace; 0, the default, means 16",
     )
     for option in ("stream-storage-containers", "transaction-coordinators"):
         parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help="(16)")

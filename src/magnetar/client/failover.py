@@ -34,7 +34,7 @@ class ClusterAddress:
 class ClusterFailover:
     """Uses the first of several clusters that answers, with a preference for the primary (PIP-121).
 
-    Topics and subscriptions of the clusters should be replicated to each other.
+    Topics and subscriptions should be replicated between the clusters.
     """
 
     primary: ClusterAddress

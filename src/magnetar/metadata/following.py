@@ -1,5 +1,5 @@
-"""Follows changes of the metadata: content below a node, listeners, and a cache of values until nodes
-change."""
+"""Follows changes of the metadata: tracks the nodes below a node, notifies listeners, and caches values until
+their nodes change."""
 
 from __future__ import annotations
 

@@ -468,7 +468,7 @@ def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns where the metadata size is, after broker metadata and checksum; -1 if sizes are invalid."""
+    """Returns the offset of the metadata size, after broker metadata and checksum; -1: sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

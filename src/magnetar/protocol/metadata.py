@@ -232,7 +232,7 @@ def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
         position = start + metadata.payload_size
         if metadata.payload_size < 0 or position > len(payload):
             raise EntryError(
-                f"the payload of message {index} has {metadata.payload_size} bytes; "
+                f"the payload of message {index} has {metadata.payload_size} bytes, of which only "
                 f"{len(payload) - start} are there"
             )
         messages.append(BatchMessage(metadata, payload[start:position]))

@@ -108,7 +108,7 @@ def offload_of(given: Mapping[str, str]) -> Mapping[str, str]:
     if not given:
         return given
     if DRIVER not in given:
-        raise InvalidOption("the options 'offload.*' require 'offload.driver', aws-s3 or filesystem")
+        raise InvalidOption("the options 'offload.*' require 'offload.driver' to be aws-s3 or filesystem")
     try:
         if checked_driver(given[DRIVER]) == AWS_S3:
             s3_settings(given)

@@ -66,7 +66,7 @@ def test_a_path_whose_number_is_text_does_not_exist() -> None:
 
 
 def test_a_function_outside_the_administration() -> None:
-    with pytest.raises(ValueError, match="is not a method of a part"):
+    with pytest.raises(ValueError, match="is not an administrative function of the broker"):
         calls(BrokerError.with_traceback)
     assert calls(TopicAdmin.unload)
 

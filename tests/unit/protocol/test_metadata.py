@@ -115,10 +115,10 @@ def test_a_batch_reads_back(messages: list[tuple[str, bytes]], behind: bytes) ->
         (b"\x00\x00\x00", "ends before message 0"),
         (b"\x00\x00\x00\x09\x18\x00", "the metadata of message 0 has 9 bytes, of which only 2 are there"),
         (b"\x00\x00\x00\x00", "metadata of message 0 lacks the required payload_size"),
-        (b"\x00\x00\x00\x02\x18\x05abc", "the payload of message 0 has 5 bytes; 3 are there"),
+        (b"\x00\x00\x00\x02\x18\x05abc", "the payload of message 0 has 5 bytes, of which only 3 are there"),
         (
             b"\x00\x00\x00\x0b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-            "the payload of message 0 has -1 bytes; 0 are there",
+            "the payload of message 0 has -1 bytes, of which only 0 are there",
         ),
         (b"\x00\x00\x00\x02\x18\x00", "ends before message 1"),
     ],

@@ -98,13 +98,13 @@ class Admin:
     def part(cls, function: Callable[..., object]) -> str:
         """Returns the name of the attribute whose class has the method ``function``.
 
-        :raises ValueError: ``function`` is not a method of a part of the administration
+        :raises ValueError: ``function`` is not a method of one of the attributes
         """
         owner = function.__qualname__.partition(".")[0]
         for name, kind in cls.__annotations__.items():
             if kind == owner:
                 return name
-        raise ValueError(f"{function.__qualname__} is not a method of a part of the administration")
+        raise ValueError(f"{function.__qualname__} is not an administrative function of the broker")
 
     def asked_by(self, principal: Principal) -> Admin:
         """Returns the administration for the requests of another principal, with that principal's

@@ -374,7 +374,7 @@ class Producer:
     def guard(self, why: str) -> None:
         """Starts or stops checking the producer's entries before they are stored.
 
-        :param why: the new value of :attr:`guarded`
+        :param why: the reason for the checks; empty: no checks
         """
         self.guarded = why
         self.apart = bool(why) or self.replicates or self.closed

@@ -55,7 +55,7 @@ def same(one: SchemaData, other: SchemaData) -> bool:
     try:
         return _equal(parse(one), parse(other), set())
     except RecursionError as error:
-        raise InvalidSchemaData(f"{one.type.name} schema is nested too deep") from error
+        raise InvalidSchemaData(f"{one.type.name} schema is nested too deeply") from error
 
 
 def _equal(one: AvroType, other: AvroType, seen: set[tuple[int, int]]) -> bool:
@@ -103,7 +103,7 @@ def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     try:
         _check(before, new, strategy)
     except RecursionError as error:
-        raise InvalidSchemaData(f"{new.type.name} schema is nested too deep") from error
+        raise InvalidSchemaData(f"{new.type.name} schema is nested too deeply") from error
 
 
 def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:

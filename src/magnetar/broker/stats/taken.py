@@ -80,7 +80,7 @@ def _seconds_since(subscription: BaseSubscription) -> float:
 
 
 def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
-    """Returns the metrics that both kinds of subscriptions have."""
+    """Returns the metrics that persistent and non-persistent subscriptions have in common."""
     consumers = [of_consumer(c) for c in subscription.consumers]
     reason = subscription.why_not()
     waits = reason is not AT_END and subscription.kind is SUBSCRIPTION
@@ -147,7 +147,7 @@ def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> S
 
 
 def _of_any_topic(topic: AnyTopic, subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
-    """Returns the metrics that both kinds of topics have."""
+    """Returns the metrics that persistent and non-persistent topics have in common."""
     return TopicMetrics(
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),

@@ -1,4 +1,4 @@
-"""The common part of both kinds of topics: producers, subscriptions, policies, rates."""
+"""The common part of persistent and non-persistent topics: producers, subscriptions, policies, rates."""
 
 from __future__ import annotations
 

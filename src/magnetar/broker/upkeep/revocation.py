@@ -55,7 +55,7 @@ class Revocation:
         authenticator: Authenticator,
         authorizer: Authorizer,
     ) -> None:
-        """:param holders: returns the current holders"""
+        """:param holders: returns the connections and WebSockets to check"""
         self._io = io
         self._wheel = wheel
         self._holders = [holders]

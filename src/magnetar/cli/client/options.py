@@ -259,7 +259,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="size of the receiver queue in messages; 0: 1000 (0)",
+        help="size of the receiver queue in messages; 0, the default, means 1000",
     )
     add(
         "--max_chunked_msg",
@@ -267,7 +267,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of incomplete chunked messages to keep; 0: 10 (0)",
+        help="maximum number of incomplete chunked messages to keep; 0, the default, means 10",
     )
     add(
         "--auto_ack_chunk_q_full",

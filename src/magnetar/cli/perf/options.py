@@ -180,7 +180,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of messages without a receipt, per producer; 0: 1000 (0)",
+        help="maximum number of messages without a receipt, per producer; 0, the default, means 1000",
     )
     add(
         "--max-outstanding-across-partitions",

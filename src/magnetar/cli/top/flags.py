@@ -40,7 +40,7 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--output",
         choices=("text", "json"),
         default="text",
-        help="output format; json: one object (%(default)s)",
+        help="output format (%(default)s); json prints one object",
     )
     add_access_flags(top)
 

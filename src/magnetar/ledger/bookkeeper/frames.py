@@ -1,8 +1,8 @@
 """Version 2 of the bookies' protocol: encodes requests and decodes answers.
 
 A frame is its length in four bytes, followed by its content. All frames begin with version, operation and
-flags; answers continue with a status and the ids of the request. No request number distinguishes two
-requests for the same entry.
+flags; answers continue with a status and the request's ledger id and entry id. There is no request id, so
+answers to two requests for the same entry cannot be distinguished.
 """
 
 from __future__ import annotations

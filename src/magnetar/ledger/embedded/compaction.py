@@ -409,7 +409,7 @@ class Compaction:
         return found
 
     async def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
-        """Returns the parts with entries that are still needed, by ledger and entry."""
+        """Returns the parts that have entries still needed, in the order of ledgers and entries."""
         live: list[_LivePart] = []
 
         def take(index: tuple[int, int, PartIndex]) -> None:

@@ -72,7 +72,8 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
         )
     if found < 1 or len(store_id) != STORE_ID_BYTES:
         raise DataDamaged(
-            f"{path} is damaged: format {found} or the store id of {len(store_id)} bytes is not valid"
+            f"{path} is damaged: it has format {found} and a store id of {len(store_id)} bytes; valid are "
+            f"formats from 1 to {FORMAT_VERSION} and ids of {STORE_ID_BYTES} bytes"
         )
     return store_id
 

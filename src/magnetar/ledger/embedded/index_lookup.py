@@ -104,9 +104,10 @@ class IndexLookup:
 
 
 def rebuild_index(reader: SegmentReader, path: str, end: int) -> list[tuple[int, PartIndex]]:
-    """Returns the parts of a segment, ascending by ledger and entry.
+    """Rebuilds the index of a segment from the segment's groups; returns ledger ids with their parts, in the
+    order of ledgers and entries.
 
-    :param end: the end of the last group
+    :param end: the offset at which the last group ends
     :raises DataDamaged: the checksum of a group's header or table does not match
     """
     offset = SEGMENT_HEADER_BYTES

@@ -136,8 +136,8 @@ class EmbeddedReader:
         return EntryRun(self._row.ledger_id, first, taken, data, starts, ends)
 
     def _plan(self, part: PartIndex, first: int, last: int, max_bytes: int) -> _Extent:
-        """Returns the runs from the one that contains ``first`` on, until they have enough entries or bytes,
-        or the next run is too far away in the file."""
+        """Returns the bytes of a segment to read: the run that contains ``first`` and the runs after it until
+        they have enough entries or bytes, or the next run is too far away in the file."""
         runs = part.runs
         begin = part.run_of(first)
         at = begin * RUN_FIELDS
