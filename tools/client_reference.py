@@ -410,7 +410,8 @@ def _class_lines(kind: type) -> Iterator[str]:
     alike = [f"`{each.__name__}`" for each in _ALIKE.get(kind, ())]
     if alike:
         yield from _wrapped(
-            f"{' and '.join(alike)}, for several partitions or topics, have the same methods."
+            f"{' and '.join(alike)}, for several partitions or topics, "
+            f"{'has' if len(alike) == 1 else 'have'} the same methods."
         )
     if is_dataclass(kind):
         yield from _field_lines(kind)

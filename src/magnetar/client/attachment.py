@@ -527,7 +527,7 @@ class Attached:
         self._attachment.closed = True
 
     def end_interval(self) -> None:
-        """Ends an interval of the statistics; logs the statistics of an active producer or consumer."""
+        """Ends the current statistics interval, and logs its statistics if there was any activity."""
         raise NotImplementedError
 
     async def close(self) -> None:

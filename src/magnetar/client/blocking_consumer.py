@@ -252,7 +252,7 @@ class Consumer(Messages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        A message that went to the retry topic ``max_redeliver_count`` times already goes to the dead letter
+        After ``max_redeliver_count`` publications to the retry topic, the message goes to the dead letter
         topic instead. Only Shared and Key_Shared subscriptions respect the delay.
 
         :param message: a message of this consumer

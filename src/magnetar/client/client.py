@@ -126,7 +126,8 @@ class Client(Opening):
             hosts that are used in turn; or ``http://`` or ``https://`` URLs of brokers' web services,
             which look up brokers; or several clusters, one of which is used at a time
 
-        :param io: the event loop, network, clock and randomness; only ``magnetar.client.aio`` has a default
+        :param io: the event loop, network, clock and randomness; ``magnetar.client.aio`` uses those of
+            the running event loop by default
         :param operation_timeout_seconds: time-out of a request, such as opening a producer, in seconds
         :param connection_timeout_ms: time-out of connecting to a broker, in milliseconds
         :param connections_per_broker: number of connections to each broker, which producers and consumers

@@ -391,7 +391,7 @@ class Consumer(Attached, Listened, AsyncMessages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        A message that went to the retry topic ``max_redeliver_count`` times already goes to the dead letter
+        After ``max_redeliver_count`` publications to the retry topic, the message goes to the dead letter
         topic instead. Only Shared and Key_Shared subscriptions respect the delay.
 
         :param message: a message of this consumer
@@ -446,7 +446,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             in milliseconds since 1970; or a function that returns one of these for the name of each topic or
             partition. The message with the given id is delivered only with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
-        :raises PulsarException: the broker refused, or the consumer could not be attached in time
+        :raises PulsarException: the broker refused, or the consumer could not subscribe again in time
         """
         reached, self._end_of_topic = self._end_of_topic, False
         try:

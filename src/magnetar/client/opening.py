@@ -460,8 +460,9 @@ class Opening(ABC):
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters (replicated subscription)
         :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
-            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
-            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+            messages whose keys have hashes in these ranges (sticky ranges); if there are none, the broker
+            assigns ranges. A consumer of a non-durable Exclusive subscription gets only the messages in these
+            ranges; if there are none, all messages
         :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
@@ -500,8 +501,8 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
-        :param message_listener: a function that the client calls with the consumer and each message, so that
-            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+        :param message_listener: a function that the client calls with the consumer and each message, in order
+            and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
             and the message is negatively acknowledged. Closing waits for the call in progress
         :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,
@@ -627,8 +628,9 @@ class Opening(ABC):
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters (replicated subscription)
         :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
-            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
-            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+            messages whose keys have hashes in these ranges (sticky ranges); if there are none, the broker
+            assigns ranges. A consumer of a non-durable Exclusive subscription gets only the messages in these
+            ranges; if there are none, all messages
         :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
@@ -667,8 +669,8 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
-        :param message_listener: a function that the client calls with the consumer and each message, so that
-            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+        :param message_listener: a function that the client calls with the consumer and each message, in order
+            and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
             and the message is negatively acknowledged. Closing waits for the call in progress
         :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,
@@ -796,8 +798,9 @@ class Opening(ABC):
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters (replicated subscription)
         :param key_shared_ranges: hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the
-            messages with these hashes of their keys (sticky ranges); empty: the broker assigns ranges. On a
-            non-durable Exclusive subscription, only these messages are delivered; empty: all messages
+            messages whose keys have hashes in these ranges (sticky ranges); if there are none, the broker
+            assigns ranges. A consumer of a non-durable Exclusive subscription gets only the messages in these
+            ranges; if there are none, all messages
         :param durable: whether the subscription remains when it has no consumer
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: priority of the consumer, 0 or more: the broker delivers first to consumers
@@ -836,8 +839,8 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
-        :param message_listener: a function that the client calls with the consumer and each message, so that
-            the program does not call ``receive``: in order, one call at a time. In the asyncio interface, it
+        :param message_listener: a function that the client calls with the consumer and each message, in order
+            and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
             and the message is negatively acknowledged. Closing waits for the call in progress
         :param listener_concurrency: maximum number of concurrent calls of the listener; if it is above 1,

@@ -154,9 +154,9 @@ class ConsumerOptions:
     replicate_subscription_state_enabled: bool = False
     """Whether the position of the subscription is replicated to other clusters (replicated subscription)."""
     key_shared_ranges: Sequence[tuple[int, int]] = ()
-    """Hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the messages with these hashes of
-    their keys (sticky ranges); empty: the broker assigns ranges. On a non-durable Exclusive subscription,
-    only these messages are delivered; empty: all messages.
+    """Hash ranges (first and last, 0 to 65535). A KeyShared consumer gets the messages whose keys have hashes
+    in these ranges (sticky ranges); if there are none, the broker assigns ranges. A consumer of a non-durable
+    Exclusive subscription gets only the messages in these ranges; if there are none, all messages.
     """
     durable: bool = True
     """Whether the subscription remains when it has no consumer."""
@@ -219,8 +219,8 @@ class ConsumerOptions:
     interceptors: Sequence[ConsumerInterceptor] = ()
     """Interceptors, called for each message before the program receives it, and when it is acknowledged."""
     message_listener: MessageListener | None = None
-    """A function that the client calls with the consumer and each message, so that the program does not call
-    ``receive``: in order, one call at a time. In the asyncio interface, it may be a coroutine function; the
+    """A function that the client calls with the consumer and each message, in order and one call at a time;
+    the program then does not call ``receive``. In the asyncio interface, it may be a coroutine function; the
     blocking interface calls it in a thread. An exception is logged, and the message is negatively
     acknowledged. Closing waits for the call in progress.
     """
