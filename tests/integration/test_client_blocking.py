@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -223,6 +224,7 @@ def test_threads_that_wait_for_room_end_with_the_client(
             **options,
         ),
         client.close,
+        itertools.count(),
     )
     assert refused == 12
 
@@ -244,10 +246,13 @@ def test_threads_that_wait_for_room_end_with_the_official_client(server: Server,
 
 
 def _until_all_end(
-    producer: Producer | pulsar.Producer, close: Callable[[], None]
+    producer: Producer | pulsar.Producer, close: Callable[[], None], sends: Iterable[int] = range(100)
 ) -> tuple[int, Counter[Result | pulsar.Result]]:
     """Lets threads wait for room while the client is closed; returns the number of refused ones, and results
-    of the messages."""
+    of the messages.
+
+    :param sends: an element for each message of a thread
+    """
     refused: list[AlreadyClosed] = []
     results: Counter[Result | pulsar.Result] = Counter()
 
@@ -256,7 +261,7 @@ def _until_all_end(
 
     def send() -> None:
         try:
-            for _ in range(100):
+            for _ in sends:
                 producer.send_async(b"x" * 10, told)
         except AlreadyClosed as error:
             refused.append(error)
