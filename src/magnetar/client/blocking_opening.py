@@ -818,10 +818,10 @@ class BlockingOpening(ABC):
         :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
             the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
             returns the decoded value. None: no schema
-        :param message_listener: a function that the client calls with the reader and each message, so that
-            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
-            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
-            logged. Closing waits for the call in progress
+        :param message_listener: a function that the client calls with the reader and each message, in order
+            and one call at a time; the program then does not call ``read_next``. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. Exceptions are logged.
+            Closing waits for the call in progress
         :param interceptors: interceptors, called for each message before the program reads it
         :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
             in these ranges are read; for a batch, the key of its first message counts. Empty: all messages
@@ -899,10 +899,10 @@ class BlockingOpening(ABC):
         :param schema: a schema that the broker compares with the topic's schema: if they are incompatible,
             the consumer is refused. With a schema of ``magnetar.client.schemas``, ``value()`` of a message
             returns the decoded value. None: no schema
-        :param message_listener: a function that the client calls with the reader and each message, so that
-            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
-            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
-            logged. Closing waits for the call in progress
+        :param message_listener: a function that the client calls with the reader and each message, in order
+            and one call at a time; the program then does not call ``read_next``. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. Exceptions are logged.
+            Closing waits for the call in progress
         :param interceptors: interceptors, called for each message before the program reads it
         :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
             in these ranges are read; for a batch, the key of its first message counts. Empty: all messages

@@ -58,10 +58,10 @@ class Reader(AsyncMessages):
         :param reader_name: the name that the topic's statistics show; None: a random name
         :param subscription_role_prefix: prefix of the subscription name if it is random
         :param subscription_name: the name of the reader's non-durable subscription; None: a random name
-        :param message_listener: a function that the client calls with the reader and each message, so that
-            the program does not call ``read_next``: in order, one call at a time. In the asyncio interface,
-            it may be a coroutine function; the blocking interface calls it in a thread. Exceptions are
-            logged. Closing waits for the call in progress
+        :param message_listener: a function that the client calls with the reader and each message, in order
+            and one call at a time; the program then does not call ``read_next``. In the asyncio interface, it
+            may be a coroutine function; the blocking interface calls it in a thread. Exceptions are logged.
+            Closing waits for the call in progress
         :param interceptors: interceptors, called for each message before the program reads it
         :param key_hash_ranges: hash ranges (first and last, 0 to 65535): only messages whose keys have hashes
             in these ranges are read; for a batch, the key of its first message counts. Empty: all messages
