@@ -11,6 +11,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
+_RETURN_SECONDS = 15.0
+
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
@@ -36,6 +38,9 @@ def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookKe
 def cluster(started_cluster: BookKeeperServers) -> BookKeeperServers:
     """One ZooKeeper and three bookies. What a test stopped is started again for the next one."""
     for server in (started_cluster.zookeeper, *started_cluster.bookies):
+        if server.runs and not server.ready_within(_RETURN_SECONDS):
+            # Bookies do not come back if a failed test has held them beyond the ends of their sessions.
+            server.kill()
         if not server.runs:
             server.launch()
     for server in (started_cluster.zookeeper, *started_cluster.bookies):

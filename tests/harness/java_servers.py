@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from process_signals import send
 
 SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
 _READY_SECONDS = 240.0
@@ -140,12 +141,19 @@ class JavaServer:
             assert time.monotonic() < deadline, f"{self.name} does not answer: {self.said()}"
             time.sleep(0.05)
 
+    def ready_within(self, seconds: float) -> bool:
+        """Waits for it, but not longer."""
+        deadline = time.monotonic() + seconds
+        while not (ready := self.ready()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return ready
+
     def said(self) -> str:
         return (self.folder / "out").read_text(errors="replace")[-4000:]
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(number)
+        send(self._process.pid, number)
 
     def kill(self) -> None:
         """As if the power went."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from process_signals import send
 from pulsar.schema import JsonSchema, Record, String
 from server import MINIATURE, Server
 
@@ -302,7 +303,7 @@ def begun(server: Server, target: Path) -> subprocess.Popen[str]:
     while not list(target.glob("files/*.part")):
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    running.send_signal(signal.SIGSTOP)
+    send(running.pid, signal.SIGSTOP)
     return running
 
 

@@ -7,7 +7,6 @@ What needs bookies that do not answer is in ``tests/cluster/test_explained_troub
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from explained import PRODUCERS, Door, administer, asked, shown, side_of, told, until
+from process_signals import send
 from raw_client import Client
 from server import Server
 
@@ -115,7 +115,7 @@ def test_a_client_that_hangs(server: Server, client: Any, topic: str) -> None:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"here\n"
-            os.kill(process.pid, signal.SIGSTOP)
+            send(process.pid, signal.SIGSTOP)
             producer = client.create_producer(topic)
             for _ in range(200):
                 producer.send_async(bytes(200_000), None)

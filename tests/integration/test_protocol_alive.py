@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import raw_client
+from process_signals import send
 from raw_client import SECONDS, Client, Refused, command
 from raw_connection import RawConnection
 from server import Server
@@ -172,7 +173,7 @@ def test_a_stopped_process_loses_its_exclusive_subscription(patient: Server, top
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "subscribed\n"
-        process.send_signal(signal.SIGSTOP)
+        send(process.pid, signal.SIGSTOP)
         newcomer = Client(patient.port)
         consumer = newcomer.subscribe(topic, "s", permits=1)
         producer, _ = newcomer.produce(topic)

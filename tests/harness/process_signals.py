@@ -1,0 +1,29 @@
+"""Signals to processes of a test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+_STOPPED_SECONDS = 60.0
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Sends a signal; after SIGSTOP, waits until each thread has stopped.
+
+    The kernel lets a process go on until one of its threads has seen the signal, which takes a while if all
+    processors are busy.
+    """
+    os.kill(pid, number)
+    end = time.monotonic() + _STOPPED_SECONDS
+    while number is signal.SIGSTOP and not _stopped(pid):
+        assert time.monotonic() < end, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
+def _stopped(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    # The state follows the name, which is in brackets and may contain any character.
+    return all(thread.read_text().rpartition(")")[2].split()[0] in "TtZX" for thread in threads)
