@@ -31,7 +31,9 @@ def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "a folder with backups. Later backups in the same folder copy only what is new. If the "
         "broker runs, the command must run on its machine.",
     )
-    parser.add_argument("target", type=Path, metavar="TARGET", help="folder with backups, created if missing")
+    parser.add_argument(
+        "target", type=Path, metavar="TARGET", help="folder for the backups; created if missing"
+    )
     parser.add_argument(
         "--data-dir",
         type=Path,

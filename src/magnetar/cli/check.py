@@ -37,23 +37,23 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--as",
         dest="kind",
         choices=_KINDS,
-        help="command that the file configures (derived from the file)",
+        help="command that the file configures (default: derived from the file)",
     )
     check.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="check as for a server that starts with the same flag, which accepts the unsupported "
-        "setting KEY (repeatable)",
+        help="accept the unsupported setting KEY, as a server does if it is started with this flag "
+        "(repeatable)",
     )
     check.add_argument(
         "-o",
         "--output",
         choices=("table", "text", "json"),
         default="table",
-        help="output format; table: all settings; text: the messages that a start prints; json: "
-        "both (%(default)s)",
+        help="output format (%(default)s): table shows all settings, text shows the messages that a "
+        "start prints, json shows both",
     )
 
 

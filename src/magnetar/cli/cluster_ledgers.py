@@ -67,8 +67,8 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
     instead.add_argument(
         "--give-up",
         action="store_true",
-        help="abandon an interrupted export: remove its topics from the target unless they have left the "
-        "source",
+        help="abandon an interrupted export: remove from the target those of its topics that the source "
+        "still has",
     )
     ids = parser.add_mutually_exclusive_group()
     ids.add_argument(
@@ -80,7 +80,7 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
     ids.add_argument(
         "--no-mapping",
         action="store_true",
-        help="write no mapping, because no application has stored message ids",
+        help="write no mapping; only for topics whose message ids no application has stored",
     )
     parser.add_argument(
         "--policies",
@@ -199,7 +199,7 @@ def _selection(parsed: argparse.Namespace) -> Selection:
 def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "orphaned-ledgers",
-        help="find ledgers of a cluster without a metadata record that refers to them",
+        help="find ledgers of a cluster that no metadata record refers to",
         description="Finds ledgers that a broker created for a topic, subscription, schema or compaction but "
         "did not record in the metadata before it stopped. Brokers may keep running.",
     )

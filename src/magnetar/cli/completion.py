@@ -55,15 +55,18 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     parser = commands.add_parser(
         "completion",
         help="print a script for shell completion",
-        description="Prints a completion script: source <(magnetar completion bash); "
-        "magnetar completion fish | source. The broker provides the names of topics and namespaces.",
+        description="Prints a completion script for a shell. To load it: source <(magnetar completion bash); "
+        "in fish: magnetar completion fish | source. The broker provides the names of topics and "
+        "namespaces.",
     )
     parser.add_argument(
         "what",
         choices=(*_SCRIPTS, _WORDS),
-        help="shell to complete for; words: print the candidates for the next word",
+        help="shell for which to print the script; words prints the candidates for the next word",
     )
-    parser.add_argument("line", nargs="?", default="", help="with words: the command line up to the cursor")
+    parser.add_argument(
+        "line", nargs="?", default="", help="only for words: the command line up to the cursor"
+    )
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:

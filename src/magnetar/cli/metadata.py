@@ -53,13 +53,15 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         *("-mscp", "--metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="properties file of ZooKeeper's Java client, with its TLS settings",
+        help="properties file in the format of ZooKeeper's Java client, with the TLS settings for the "
+        "metadata store",
     )
     parser.add_argument(
         *("-cmscp", "--configuration-metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="properties file of ZooKeeper's Java client for the configuration store, with its TLS settings",
+        help="properties file in the format of ZooKeeper's Java client, with the TLS settings for the "
+        "configuration store (default: those for the metadata store)",
     )
     parser.add_argument(
         "-uw",
@@ -106,11 +108,12 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         help="number of bundles of the default namespace; 0, the default, means 16",
     )
     for option in ("stream-storage-containers", "transaction-coordinators"):
-        parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help="(16)")
+        text = f"number of {option.replace('-', ' ')} (16)"
+        parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help=text)
     parser.add_argument(
         "--existing-bk-metadata-service-uri",
         metavar="URI",
-        help="URI of the metadata of existing bookies, which other systems share",
+        help="metadata service URI of existing bookies that this cluster shares with other systems",
     )
     _add_session(parser)
 
@@ -134,10 +137,15 @@ def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.Ar
         *("-cmscp", "--configuration-metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="properties file of ZooKeeper's Java client, with its TLS settings",
+        help="properties file in the format of ZooKeeper's Java client, with the TLS settings for the "
+        "configuration store",
     )
     parser.add_argument(
-        "--initial-num-transaction-coordinators", type=_number, default=16, metavar="N", help="(16)"
+        "--initial-num-transaction-coordinators",
+        type=_number,
+        default=16,
+        metavar="N",
+        help="number of transaction coordinators (16)",
     )
     _add_session(parser)
 
@@ -148,10 +156,14 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
         "--zookeeper-password",
         default="",
         metavar="URL",
-        help="file:///PATH of a file with USER:PASSWORD for ZooKeeper's digest authentication",
+        help="URL, file:///PATH, of a file with USER:PASSWORD for ZooKeeper's digest authentication",
     )
     parser.add_argument(
-        "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
+        "--zookeeper-session-timeout-ms",
+        type=_number,
+        default=30000,
+        metavar="N",
+        help="timeout of the session with ZooKeeper in ms (30000)",
     )
 
 

@@ -98,7 +98,7 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "report",
         help="report the space that topics use, retain and will need",
         description="Prints the space used on the disk, by the ledger store, by namespaces and by topics, "
-        "and an estimate of the use in a day.",
+        "and an estimate of the use one day from now.",
     )
     add_access_flags(report)
     report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="report only this namespace")

@@ -49,7 +49,7 @@ def add_servers(commands: Commands) -> None:
 def _add_standalone(commands: Commands) -> None:
     standalone = commands.add_parser(
         "standalone",
-        help="run everything in one process",
+        help="run a broker, its storage and its metadata in one process",
         description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
     )
     standalone.add_argument(

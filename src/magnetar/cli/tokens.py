@@ -91,7 +91,7 @@ def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="additional header of the token, NAME=VALUE (repeatable)",
+        help="additional header of the token (repeatable)",
     )
     show = those.add_parser("show", help="print the contents of a token without verifying it")
     _token(show)

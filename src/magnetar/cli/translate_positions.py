@@ -40,7 +40,7 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="directory with the checkpoint of a Spark query, which is not changed",
+        help="directory with the checkpoint of a Spark query; it is not changed",
     )
     parser.add_argument("--to", type=Path, metavar="DIR", help="new directory for the translated checkpoint")
     parser.add_argument(

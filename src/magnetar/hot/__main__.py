@@ -16,7 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m magnetar.hot", description=__doc__)
     parser.add_argument("action", choices=["build", "status"])
     parser.add_argument("--force", action="store_true", help="also compile modules that are up to date")
-    parser.add_argument("--serving", action="store_true", help="only the modules that a broker uses")
+    parser.add_argument("--serving", action="store_true", help="handle only the modules that a broker uses")
     arguments = parser.parse_args()
     modules = SERVING if arguments.serving else MODULES
     if arguments.action == "status":

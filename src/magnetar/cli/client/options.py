@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     add = root.add_argument
     version = f"pulsar-client of Magnetar {__version__}"
     add("-v", "--version", action="version", version=version, help="print the version")
-    add("--url", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
+    add("--url", metavar="URL", help="service URL of the brokers (pulsar://localhost:6650)")
     add(
         "--auth-plugin",
         metavar="CLASS",
@@ -67,7 +67,7 @@ def _produce(commands: object) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="contents of the messages, separated as -s says (repeatable)",
+        help="contents of the messages, separated by the separator of -s (repeatable)",
     )
     add(
         "--files",
@@ -110,12 +110,12 @@ def _produce(commands: object) -> None:
         metavar="SCHEMA",
         help="schema of the contents: bytes, string, avro:DEFINITION or json:DEFINITION (bytes)",
     )
-    add("--disable-replication", "-dr", action="store_true", help="keep the messages in this cluster")
+    add("--disable-replication", "-dr", action="store_true", help="do not replicate the messages")
     add(
         "--chunking",
         "-c",
         action="store_true",
-        help="send messages that exceed the size of an entry in chunks",
+        help="if a message is larger than the maximum entry size, send it in chunks",
     )
     _add_keys(made)
     add(
@@ -140,8 +140,8 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         "-kvet",
         choices=("none", "separated", "inline"),
         default="none",
-        help="encoding of key/value messages: separated (key in the message key), inline (key in the "
-        "content), none (not key/value messages) (none)",
+        help="encoding of key/value messages: separated puts the key in the message key, inline puts it in "
+        "the content; none, the default, sends other messages",
     )
     add(
         "--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (default: the value of -k)"
@@ -193,7 +193,8 @@ def _consume(commands: object) -> None:
         type=int,
         default=0,
         metavar="MS",
-        help="move the subscription to this publish time first, in ms since 1970; 0: do not move it (0)",
+        help="before receiving, move the subscription to this publish time, in ms since 1970; 0, the "
+        "default, does not move it",
     )
     add(
         "--end-timestamp",
@@ -250,7 +251,8 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "-st",
         choices=("bytes", "string", "auto_consume"),
         default="bytes",
-        help="schema for printing contents; auto_consume: the topic's schema, values printed as JSON (bytes)",
+        help="schema for printing contents (bytes); auto_consume uses the topic's schema and prints values "
+        "as JSON",
     )
     add("--print-metadata", "-mp", action="store_true", help="also print the metadata of each message")
     add(
@@ -286,8 +288,8 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "-ca",
         choices=("FAIL", "DISCARD", "CONSUME"),
         default="FAIL",
-        help="if a message cannot be decrypted: FAIL leaves it unacknowledged, DISCARD acknowledges it, "
-        "CONSUME prints it encrypted (FAIL)",
+        help="if a message cannot be decrypted: FAIL, the default, leaves it unacknowledged; DISCARD "
+        "acknowledges it; CONSUME prints it encrypted",
     )
     truths = ("true", "false")
     add(

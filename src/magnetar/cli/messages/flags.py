@@ -38,7 +38,7 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         type=_start,
         metavar="POSITION",
         help="start position: earliest, latest, LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or an "
-        "age like 10m (s, m, h, d) (latest; with --no-follow: earliest)",
+        "age like 10m, with unit s, m, h or d (default: latest, or earliest with --no-follow)",
     )
     begin.add_argument(
         "-n",
@@ -59,9 +59,7 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="stop at the end of the topic instead of waiting for new messages",
     )
     tail.add_argument("--key", metavar="GLOB", help="print only messages whose key matches the glob")
-    _add_properties(
-        tail, "NAME=GLOB", "only messages with a matching property (repeatable; all have to match)"
-    )
+    _add_properties(tail, "NAME=GLOB", "print only messages with this property (repeatable; all must match)")
     _add_output(tail)
 
 
@@ -123,7 +121,7 @@ def _command(
 ) -> argparse.ArgumentParser:
     made = commands.add_parser(name, help=summary, description=description)
     made.add_argument("topic", metavar="TOPIC", help="[persistent://]TENANT/NAMESPACE/NAME, or NAME alone")
-    made.add_argument("--url", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
+    made.add_argument("--url", metavar="URL", help="service URL of the brokers (pulsar://localhost:6650)")
     add_access_flags(made)
     return made
 

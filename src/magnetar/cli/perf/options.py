@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     produce = _command(commands, "produce", "send messages", _REFUSED_BY_PRODUCE)
     _produce(produce, rate=100.0)
     _transactions(produce, "number of messages in a transaction")
-    text = "send messages that exceed the size of an entry in chunks; disables batches"
+    text = "send a message in chunks if it exceeds the maximum entry size; disables batching"
     produce.add_argument("--chunking", "-ch", action="store_true", help=text)
     _own(produce)
     consume = _command(commands, "consume", "receive messages", _REFUSED_BY_CONSUME)
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     read = _command(commands, "read", "read messages", ())
     _read(read)
     _own(read)
-    run = _command(commands, "run", "publish, deliver and acknowledge at once, and check every message", ())
+    run = _command(commands, "run", "publish, receive and acknowledge together, and check every message", ())
     _produce(run, rate=0.0)
     _run(run)
     _own(run)
@@ -112,7 +112,7 @@ def _command(
             metavar="FILE",
             help="file to which the latencies are written as an HdrHistogram log",
         )
-    add("--service-url", "-u", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
+    add("--service-url", "-u", metavar="URL", help="service URL of the brokers (pulsar://localhost:6650)")
     add(
         "--auth-plugin",
         "--auth_plugin",
@@ -141,7 +141,7 @@ def _command(
         type=number,
         default=0,
         metavar="S",
-        help="print rates every S seconds; 0: every second if the output is a terminal, otherwise never (0)",
+        help="print rates every S seconds; 0, the default: every second on a terminal, otherwise never",
     )
     add("--listener-name", metavar="NAME", help="advertised listener to use")
     add_proxy_flags(made)
@@ -162,7 +162,7 @@ def _command(
 
 def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add = made.add_argument
-    text = "messages per second over all topics; 0: as many as receipts allow (%(default)s)"
+    text = "messages per second over all topics (%(default)s); 0: as many as --max-outstanding permits"
     add("--rate", "-r", type=number, default=rate, metavar="R", help=text)
     add("--size", "-s", type=count, default=1024, metavar="BYTES", help="size of a message (1024)")
     add("--num-producers", "-n", type=positive, default=1, metavar="N", help="producers per topic (1)")
@@ -280,7 +280,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         "--message-key-generation-mode",
         "-mk",
         choices=("autoIncrement", "random"),
-        help="set the key of each message: a sequence number or a random number (no keys)",
+        help="set the key of each message to a sequence number or a random number (default: no keys)",
     )
     text = "no effect: sets the threads of the Java client; use --processes instead"
     add("--num-test-threads", "-threads", action=_Note, help=text)
@@ -307,9 +307,9 @@ def _transactions(made: argparse.ArgumentParser, messages: str) -> None:
 
 def _transaction(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
-    text = "topic to receive from (repeatable) (test-consume)"
+    text = "topic to receive from; repeatable (test-consume)"
     add("--topics-c", action="append", default=None, metavar="TOPIC", help=text)
-    text = "topic to publish to (repeatable) (test-produce)"
+    text = "topic to publish to; repeatable (test-produce)"
     add("--topics-p", action="append", default=None, metavar="TOPIC", help=text)
     text = "number of messages that a transaction acknowledges on each subscription (1)"
     add(
@@ -386,7 +386,7 @@ def _receive(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of the receiver queue in messages (1000)",
     )
-    text = "ms for which acknowledgements are grouped; 0: not grouped (100)"
+    text = "time in ms for which acknowledgements are grouped (100); 0: not grouped"
     add("--acks-delay-millis", type=number, default=100, metavar="MS", help=text)
     add(
         "--num-subscriptions",
@@ -433,7 +433,7 @@ def _consume(made: argparse.ArgumentParser) -> None:
         metavar="R",
         help="maximum number of messages per second; 0: no limit (0)",
     )
-    text = "size of the receiver queues over all partitions (50000)"
+    text = "total size of the receiver queues of all partitions, in messages (50000)"
     add("--receiver-queue-size-across-partitions", "-p", type=positive, default=50000, help=text)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
     add(
@@ -450,11 +450,11 @@ def _consume(made: argparse.ArgumentParser) -> None:
 
 
 def _chunks(add: Callable[..., object]) -> None:
-    text = "maximum number of incomplete chunked messages kept; 0: 10 (default 0)"
+    text = "maximum number of incomplete chunked messages to keep; 0, the default, means 10"
     add("--max_chunked_msg", "-mc", type=count, default=0, metavar="N", help=text)
     text = "acknowledge the oldest incomplete chunked message when --max_chunked_msg is exceeded"
     add("--auto_ack_chunk_q_full", "-ac", action="store_true", help=text)
-    text = "ms to wait for all chunks of a message; 0: 60000 (default 0)"
+    text = "maximum time in ms to wait for all chunks of a message; 0, the default, means 60000"
     add("--expire_time_incomplete_chunked_messages", "-e", type=count, default=0, metavar="MS", help=text)
 
 
@@ -503,7 +503,7 @@ def _run(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of consumers per subscription (1)",
     )
-    text = "in a closed loop: messages sent but not received, over all topics; 0: no limit (100000)"
+    text = "with --rate 0: maximum number of messages sent but not yet received (100000); 0: no limit"
     made.add_argument("--max-behind", type=count, default=100_000, metavar="N", help=text)
     made.add_argument(
         "--keep", action="store_true", help="do not delete the topics and subscriptions at the end"

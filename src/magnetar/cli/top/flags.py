@@ -14,8 +14,8 @@ MOST = 100
 def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     top = commands.add_parser(
         "top",
-        help="show rates, backlogs and reasons for waiting of topics, live",
-        description="Shows the topics of a broker and updates them. Keys: i, o (order by rate in, out), b "
+        help="show the rates and backlogs of topics, and why messages wait, live",
+        description="Shows the topics of a broker, updated live. Keys: i, o (order by rate in, out), b "
         "(backlog), w (waiting), n (name); / (filter by name), arrows (mark a topic), Enter "
         "(explain the marked topic), q (quit).",
     )
