@@ -320,7 +320,9 @@ class Attachment(Generic[E]):
                 self._take_back(connection).add_done_callback(nobody_waits)
             raise
         if ends(wire).get(self.id) is not self._end:
-            raise NotConnected(f"{self.topic}: closed by the broker during the opening; try again")
+            raise NotConnected(
+                f"{self.topic}: the broker closed the producer or consumer while it was opened; try again"
+            )
         return answered
 
     def _take_back(self, connection: Connection) -> Future[BaseCommand]:

@@ -106,7 +106,7 @@ class LetterTopic:
                 opened = await self._open_producer(self.topic, **self._options)
                 if self._closed:
                     await opened.close()
-                    raise AlreadyClosed(f"{self.topic}: closed")
+                    raise AlreadyClosed(f"{self.topic}: the consumer of the dead letters is closed")
                 self._producer = opened
             return self._producer
 

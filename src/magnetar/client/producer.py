@@ -593,7 +593,7 @@ class Producer(Attached, AcceptsMessages):
             await attachment.say_goodbye(connection)
         finally:
             # Nothing else ends the wait of their senders, whatever the broker answers.
-            self._fail_pending(AlreadyClosed(f"{self._attachment.topic}: closed"))
+            self._fail_pending(AlreadyClosed(f"{self._attachment.topic}: the producer is closed"))
 
 
 def _producers(wire: Wire) -> dict[int, ProducerEnd]:

@@ -115,7 +115,7 @@ class _Pieces:
         :raises Abandoned: other requests wait for memory, and this client has read too slowly
         """
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
-            raise Abandoned("the client reads its answer too slowly, and other requests wait for its memory")
+            raise Abandoned("the client reads the answer too slowly, and other requests need the memory")
         if not self._rest and self._later:
             self._rest = memoryview(self._later.popleft())
         piece = bytes(self._rest[:_PIECE_BYTES])

@@ -218,7 +218,9 @@ class LedgerCreation:
             if left:
                 await sleep(self._loop, pause)
                 pause *= 2
-        raise LedgerOutOfOrder(f"{self._name}: no new ledger has an id above {self.last_id}")
+        raise LedgerOutOfOrder(
+            f"{self._name}: in {_TRIES} attempts, no new ledger had an id above {self.last_id}"
+        )
 
 
 def custom_metadata(managed_ledger: str, cursor: str | None = None) -> dict[str, bytes]:

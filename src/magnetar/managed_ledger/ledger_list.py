@@ -45,7 +45,7 @@ class LedgerList:
 
     def add(self, summary: LedgerSummary) -> None:
         if self._ids and summary.ledger_id <= self._ids[-1]:
-            raise ValueError(f"ledger {summary.ledger_id} does not follow {self._ids[-1]}")
+            raise ValueError(f"ledger id {summary.ledger_id} is not above {self._ids[-1]}")
         self._ids.append(summary.ledger_id)
         self._by_id[summary.ledger_id] = summary
 

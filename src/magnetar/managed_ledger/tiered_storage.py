@@ -373,7 +373,7 @@ class TieredStorage:
             if (found.last_entry_id, found.length) != (summary.entries - 1, summary.size):
                 raise TieredStorageError(
                     f"ledger {summary.ledger_id} has {found.last_entry_id + 1} entries of {found.length} "
-                    f"bytes in tiered storage, and {summary.entries} of {summary.size} in its record"
+                    f"bytes in tiered storage, but {summary.entries} of {summary.size} in its record"
                 )
         finally:
             reader.close()
@@ -423,7 +423,7 @@ class TieredStorage:
         :raises TieredStorageError: this object is closed
         """
         if self._closed:
-            raise TieredStorageError("tiered storage is not accessed any more: the broker stops")
+            raise TieredStorageError("tiered storage is no longer accessed: the broker is stopping")
         key = storage, None if recorded is None else frozenset(recorded.items())
         tier = self._tiers.get(key)
         if tier is None:

@@ -251,7 +251,9 @@ class ResolvingStore(PassingOnStore):
                 # It may have the expected version although it is a new node.
                 if all(map(_is_done, steps, nodes)):
                     return _answer(steps, nodes)
-                raise Overtaken(f"{named(steps)}: another session created some of it in the meantime")
+                raise Overtaken(
+                    f"{named(steps)}: another session created some of these nodes in the meantime"
+                )
             try:
                 return await change()
             except (BadVersion, NodeMissing) as error:

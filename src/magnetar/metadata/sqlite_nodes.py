@@ -235,7 +235,7 @@ class SqliteNodes:
         old = self.get(path)
         if old is None:
             if expected is not None and expected != MUST_NOT_EXIST:
-                raise BadVersion(f"{path}: expected version {expected}, there is no such node")
+                raise BadVersion(f"{path}: expected version {expected}, but there is no such node")
             return self._insert(Node(path, value, 0, now_ms, now_ms, ephemeral, ephemeral))
         if expected is not None and expected != old.version:
             wanted = "no node" if expected == MUST_NOT_EXIST else f"version {expected}"
@@ -264,7 +264,7 @@ class SqliteNodes:
         if expected is not None and expected != old.version:
             raise BadVersion(f"{path}: expected version {expected}, found version {old.version}")
         if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)):
-            raise NodeNotEmpty(f"{path}: has children; delete them first")
+            raise NodeNotEmpty(f"{path}: the node has children; delete them first")
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
         if not old.ephemeral:
             self.tally = self.tally.minus(old)
@@ -294,7 +294,7 @@ class SqliteNodes:
             return None
         found = self.get(step.path)
         if found is None or found.version != step.expected_version:
-            there = "there is no such node" if found is None else f"found version {found.version}"
+            there = "but there is no such node" if found is None else f"found version {found.version}"
             raise BadVersion(f"{step.path}: expected version {step.expected_version}, {there}")
         return None
 

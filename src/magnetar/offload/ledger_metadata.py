@@ -68,7 +68,7 @@ def check_complete(name: str, record: LedgerRecord, entries: int, length: int) -
     if (entries, length) != (record.last_entry_id + 1, record.length):
         raise ValueError(
             f"{name}: {entries} entries with {length} bytes were appended, but the ledger has "
-            f"{record.last_entry_id + 1} with {record.length}"
+            f"{record.last_entry_id + 1} with {record.length} bytes"
         )
 
 
@@ -99,7 +99,7 @@ def decoded(data: bytes) -> LedgerRecord:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise ValueError(f"the ledger metadata are not valid: {error}") from error
+        raise ValueError(f"the ledger metadata is not valid: {error}") from error
     if message.state != pb.LedgerMetadataFormat.CLOSED or message.lastEntryId < 0:
         raise ValueError(f"the ledger is not closed, or is empty: last entry {message.lastEntryId}")
     write = message.quorumSize

@@ -101,7 +101,8 @@ def _check_announced(codec: int, data: bytes, uncompressed_size: int, max_size: 
     if ratio and uncompressed_size > (len(data) + 64) * ratio:
         # Some codecs allocate all of that memory before they read the data.
         raise CompressionError(
-            f"the metadata announces {uncompressed_size} bytes, more than {len(data)} bytes can hold"
+            f"the metadata announces {uncompressed_size} bytes, more than {len(data)} compressed bytes "
+            "can hold"
         )
 
 

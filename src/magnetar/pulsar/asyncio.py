@@ -244,7 +244,9 @@ class Consumer:
 
     async def _acknowledge_until(self, meant: Acknowledged) -> None:
         if self._kind in (ConsumerType.Shared, ConsumerType.KeyShared):
-            raise CumulativeAcknowledgementNotAllowedError(f"the subscription is {self._kind.name}")
+            raise CumulativeAcknowledgementNotAllowedError(
+                f"a {self._kind.name} subscription allows no cumulative acknowledgement"
+            )
         await self._consumer.acknowledge_cumulative(meant)
 
     async def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:

@@ -218,7 +218,7 @@ class Producer:
         :raises AlreadyClosed: the producer is already closed
         """
         if self._closed:
-            raise official(AlreadyClosed(f"{self.topic()}: closed"))
+            raise official(AlreadyClosed(f"{self.topic()}: the producer is already closed"))
         self._closed = True
         self._calls.run(self._producer.close())
 
@@ -332,7 +332,8 @@ class Consumer:
         """
         meant = self._meant(message)
         if self._kind in (ConsumerType.Shared, ConsumerType.KeyShared):
-            raise official(CumulativeAcknowledgementNotAllowedError(f"the subscription is {self._kind.name}"))
+            text = f"a {self._kind.name} subscription allows no cumulative acknowledgement"
+            raise official(CumulativeAcknowledgementNotAllowedError(text))
         self._calls.run(self._consumer.acknowledge_cumulative(meant))
 
     def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:

@@ -64,7 +64,9 @@ class ProviderChain:
         """The counts of each provider, in the order of the providers."""
         for index, provider in enumerate(providers):
             if provider.method in INTERNAL or provider.method in NO_METHOD:
-                raise ProviderRefused(f"a provider cannot call its method {provider.method!r}")
+                raise ProviderRefused(
+                    f"a provider cannot call its method {provider.method!r}: this name is reserved"
+                )
             name = names[index] if names else type(provider).__name__
             counts = AuthenticationCounts(name, provider.method)
             self.authentication_counts.append(counts)

@@ -228,7 +228,7 @@ class PublishingAdmin:
             if size > most_together:
                 raise InvalidRequest(
                     f"Message {number} has {size} bytes with its key and properties; at most "
-                    f"{most_together} are allowed, {most_together - most} more than maxMessageSize"
+                    f"{most_together} are allowed, which is maxMessageSize plus {most_together - most}"
                 )
 
     async def _check_name(self, topic: TopicName, producer: str) -> None:

@@ -130,7 +130,9 @@ class LatestElsewhere:
     def _numbered(self, entries: int, answer: bytes) -> int:
         count = questions.opened_counts(answer, 1)[0]
         if not 0 <= count - self.count <= entries * _MOST_MESSAGES:
-            raise Nonsense(f"the number of messages went from {self.count} to {count} with {entries} entries")
+            raise Nonsense(
+                f"the number of messages cannot go from {self.count} to {count} with {entries} more entries"
+            )
         self.count = count
         return count
 
@@ -146,7 +148,9 @@ class LatestElsewhere:
             await way.rest()
         kept = await self._count(questions.plain(QuestionKind.SETTLE))
         if kept > self.count:
-            raise ProcessFailed(f"the compaction process keeps {kept} messages of {self.count}")
+            raise ProcessFailed(
+                f"the compaction process keeps {kept} messages, but was given only {self.count}"
+            )
         self.kept = kept
 
     async def staying(self, spans: Sequence[tuple[int, int]]) -> bytes:

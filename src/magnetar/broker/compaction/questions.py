@@ -220,7 +220,9 @@ def opened_copied(answer: bytes, at_most: int) -> Copied:
     read_bytes, count = _COPIED.unpack_from(answer)
     start = _COPIED.size + 8 * count
     if count > at_most or start > len(answer):
-        raise Nonsense(f"the answer of {len(answer)} bytes announces {count} entries, made of {at_most}")
+        raise Nonsense(
+            f"the answer of {len(answer)} bytes announces {count} entries; at most {at_most} were requested"
+        )
     ends = _numbers(answer, _COPIED.size, count)
     shift(ends, start)
     if not ascend(ends, start, len(answer)):

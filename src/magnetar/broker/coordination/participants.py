@@ -159,7 +159,9 @@ class Participants:
             else answered.endTxnOnSubscriptionResponse
         )
         if answer.HasField("error") and int(answer.error) not in _GONE:
-            raise ServiceNotReady(f"The broker of {participant} refuses the end: {answer.message}")
+            raise ServiceNotReady(
+                f"The broker of {participant} refuses to end the transaction: {answer.message}"
+            )
 
     async def at_owner(self, topic: str, ask: Callable[[Connection], Awaitable[BaseCommand]]) -> BaseCommand:
         """Sends a request to the broker that serves a topic, found by a lookup; returns the answer.

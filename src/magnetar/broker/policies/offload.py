@@ -160,6 +160,8 @@ def unmasked(value: object, former: object) -> object:
     for name in SECRETS:
         if found.get(name) == MASK:
             if not kept.get(name):
-                raise PreconditionFailed(f"{name} is {MASK!r}, but none is stored: give the secret itself")
+                raise PreconditionFailed(
+                    f"{name} is {MASK!r}, which means the stored secret, but none is stored: give the secret"
+                )
             found[name] = kept[name]
     return found

@@ -189,7 +189,8 @@ class Replicator(BaseReplicator):
         before = in_flight.size
         if not in_flight.confirm(ledger_ids, entry_ids, count, by_position):
             raise FrameError(
-                f"{self.remote} confirmed another entry for {self._there.name} than the oldest one"
+                f"{self.remote} confirmed an entry for {self._there.name} that is not the oldest "
+                "unconfirmed one"
             )
         self._bytes.release(self, before - in_flight.size)
         if count:

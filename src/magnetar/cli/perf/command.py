@@ -238,7 +238,7 @@ async def _read(parsed: argparse.Namespace, share: Share) -> Found:
 async def _run(parsed: argparse.Namespace, share: Share) -> Found:
     check_is_checkable(parsed)
     if parsed.test_duration <= 0 and not parsed.num_messages:
-        raise InvalidConfiguration("run requires -time or -m, which end it")
+        raise InvalidConfiguration("run requires -time or -m; otherwise it would never end")
     everything = topic_names(parsed)
     if len(everything) < share.of:
         raise InvalidConfiguration(

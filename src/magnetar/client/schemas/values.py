@@ -148,7 +148,9 @@ class KeyValueValues(ValueSchema):
             return
         for name in ("partition_key", "partition_key_bytes", "null_partition_key", "null_value"):
             if options.get(name) not in (None, False):
-                raise ValueError(f"{name} must not be set, because the KeyValue contains key and value")
+                raise ValueError(
+                    f"{name} must not be set, because the KeyValue already contains the key and the value"
+                )
         pair = _pair(value)
         key = self._encoded_key(pair)
         if key is None:
@@ -166,7 +168,9 @@ class KeyValueValues(ValueSchema):
         :raises ValueError: the payload does not match the schema, or keys are separate (``separated``)
         """
         if self._separated:
-            raise ValueError("the content contains only the value, because keys are separated; use value_of")
+            raise ValueError(
+                "the content contains only the value, because the key is in the message key; use value_of"
+            )
         return self._decoded(*split(data), writer)
 
     def value_of(self, message: PulsarMessage, writer: object = None) -> KeyValue | None:

@@ -124,8 +124,8 @@ class Digest:
         found_ledger, found_entry, confirmed, length = _HEADER.unpack_from(body)
         if found_ledger != ledger_id or entry_id not in (-1, found_entry):
             raise DataDamaged(
-                f"a bookie answered entry {found_entry} of ledger {found_ledger} for entry {entry_id} of "
-                f"ledger {ledger_id}"
+                f"a bookie returned entry {found_entry} of ledger {found_ledger} instead of entry {entry_id} "
+                f"of ledger {ledger_id}"
             )
         payload = memoryview(body)[self.start :]
         if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):

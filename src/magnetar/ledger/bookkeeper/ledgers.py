@@ -125,7 +125,7 @@ class LedgerRecords:
                 log.warning(
                     "id for a new ledger already in use; trying another one", extra={"ledger": ledger_id}
                 )
-        raise LedgerError(f"{_TRIES} ids for a new ledger were taken already, below {self._root}")
+        raise LedgerError(f"all {_TRIES} ids tried for a new ledger below {self._root} were already taken")
 
     async def new_id(self) -> int:
         """Returns a new id that will not be used for a ledger."""

@@ -81,7 +81,7 @@ class GrowingIndex:
             self._first[ledger_id] = first
         elif self._last[ledger_id] + 1 != first:
             raise AssertionError(
-                f"ledger {ledger_id} continues at {first}, but ended at {self._last[ledger_id]}"
+                f"ledger {ledger_id} continues with entry {first} after entry {self._last[ledger_id]}"
             )
         runs.extend((first - self._first[ledger_id], offset, length, checksum))
         self._last[ledger_id] = first + count - 1

@@ -345,7 +345,9 @@ class JuteReader:
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise JuteError(f"a field needs {length} bytes at offset {self._at} of {len(self._data)}")
+            raise JuteError(
+                f"a field of {length} bytes at offset {self._at} does not fit into {len(self._data)} bytes"
+            )
         taken = self._data[self._at : end]
         self._at = end
         return taken

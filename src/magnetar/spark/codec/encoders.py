@@ -221,7 +221,7 @@ def _time_of_day(kind: str, column: pa.Array) -> pa.Array:
     micros = _filled(column)
     wrong = micros[(micros < 0) | (micros >= _DAY_MICROS)]
     if len(wrong):
-        raise InvalidRows(f"a row has {wrong[0]} for a {kind}, which must be microseconds since midnight")
+        raise InvalidRows(f"a row has {wrong[0]} for a {kind}; it must be microseconds since midnight")
     return _split(micros // 1000 if kind == "TIME" else micros * 1000, None, None, column)
 
 

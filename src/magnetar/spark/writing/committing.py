@@ -146,7 +146,7 @@ class _Commit:
         decided, is_new = self._staging.decide(wanted)
         if not is_new:
             # Another process has fixed the batch, and may be publishing it.
-            raise NotPublished(f"batch {batch_id} was decided by another run of this query")
+            raise NotPublished(f"batch {batch_id} is being published by another run of this query")
         return decided, producers
 
     async def _producers(
@@ -171,7 +171,7 @@ class _Commit:
         if is_deleted(ledger_id, self._admin.topic_internal_stats(topic)):
             raise DataLoss(
                 f"{topic}: batch {manifest.batch_id} may have been published in part by "
-                f"{manifest.producer}, behind {ledger_id}:{entry_id}; the broker has forgotten that "
+                f"{manifest.producer}, after {ledger_id}:{entry_id}; the broker has forgotten that "
                 f"producer and has deleted ledger {ledger_id}, so that cannot be verified"
             )
         highest = -1
@@ -212,7 +212,7 @@ def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) ->
             limit = producers[topic].max_message_size
             if each.largest > limit:
                 raise NotPublished(
-                    f"a message for {topic} can have {each.largest} bytes, but its broker accepts "
+                    f"a message for {topic} may be as large as {each.largest} bytes; its broker accepts "
                     f"at most {limit}; raise maxMessageSize, or write smaller rows"
                 )
 

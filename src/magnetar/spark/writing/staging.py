@@ -274,8 +274,9 @@ class Staging:
                 raise StagingDamaged(f"{path} of batch {manifest.batch_id} is missing") from error
             if (size, checksum) != (staged.size, staged.checksum):
                 raise StagingDamaged(
-                    f"{path} of batch {manifest.batch_id} is damaged: it has {size} bytes, checksum "
-                    f"{checksum:08x}; staged were {staged.size} bytes, checksum {staged.checksum:08x}. "
+                    f"{path} of batch {manifest.batch_id} is damaged: it has {size} bytes with "
+                    f"checksum {checksum:08x}, but {staged.size} bytes with checksum {staged.checksum:08x} "
+                    "were staged. "
                     "Nothing is published from it"
                 )
 
