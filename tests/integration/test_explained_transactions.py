@@ -49,7 +49,7 @@ def test_it_names_the_transaction_that_messages_wait_for(
     assert figures["timesOut"] - figures["opened"] == 60_000
     assert (figures["status"], figures["hidden"], figures["openTransactions"]) == ("OPEN", 3, 2)
     text = " ".join(shown(serving, topic).split())
-    assert re.search(r"It is open since 2\d{3}-\S+Z, and times out at 2\d{3}-\S+Z\.", text)
+    assert re.search(r"It has been open since 2\d{3}-\S+Z, and times out at 2\d{3}-\S+Z\.", text)
     assert found["try"] == f"pulsar-admin transactions abort-transaction -m 0 -l {least}"
     administer(serving, found["look"])
     administer(serving, found["try"])

@@ -379,7 +379,7 @@ class Attachment(Generic[E]):
             return
         self.check_open()
         end = self._loop.time() + self._services.operation_timeout
-        await self._waiters.wait(end, f"{self.topic}: could not be attached in time")
+        await self._waiters.wait(end, f"{self.topic}: no connection to the broker was made in time")
         self.check_open()
 
     def migrated(self, there: Assigned) -> None:

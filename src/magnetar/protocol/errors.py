@@ -25,7 +25,7 @@ class FrameTooLarge(FrameError):
     """A frame is larger than accepted."""
 
     def __init__(self, size: int, max_frame: int) -> None:
-        super().__init__(f"frame of {size} bytes, at most {max_frame} are accepted")
+        super().__init__(f"the frame has {size} bytes; at most {max_frame} are accepted")
         self.size = size
         self.max_frame = max_frame
 
@@ -38,7 +38,7 @@ class ChecksumMismatch(EntryError):
     """The bytes of an entry do not match its checksum."""
 
     def __init__(self, expected: int, found: int) -> None:
-        super().__init__(f"checksum {found:#010x}, the entry says {expected:#010x}")
+        super().__init__(f"the checksum is {found:#010x}, but the entry says {expected:#010x}")
         self.expected = expected
         self.found = found
 

@@ -548,7 +548,7 @@ def test_a_transaction_that_cannot_end_names_whom_it_cannot_tell() -> None:
     }
     sentence, figures, attempt = _described((0, 7), told)
     assert sentence == (
-        "It is open since 1970-01-01T00:00:00.000Z, was opened by billing, and times out at "
+        "It has been open since 1970-01-01T00:00:00.000Z, was opened by billing, and times out at "
         "1970-01-01T00:01:00.000Z. It is COMMITTING: topics and subscriptions are being told. These could "
         "not be reached yet, and are told again: persistent://public/default/t (no broker serves it)."
     )

@@ -320,7 +320,7 @@ def test_sizes_that_lie(codec: SimpleNamespace, stream: bytes) -> None:
 def test_the_largest_frame(codec: SimpleNamespace) -> None:
     stream = frame(b"\x08\x12", bytes(90))
     assert codec.next_frame(stream, 0, len(stream), 100) == BaseCommand.PING
-    with pytest.raises(FrameTooLarge, match="frame of 100 bytes, at most 99"):
+    with pytest.raises(FrameTooLarge, match="the frame has 100 bytes; at most 99"):
         codec.next_frame(stream[:4], 0, 4, 99)
     send = encode_with_payload(BaseCommand(type=6, send={"producer_id": 7, "sequence_id": 1}), bytes(90))
     with pytest.raises(FrameTooLarge):

@@ -53,7 +53,7 @@ class HidingTransaction:
         if told is None:
             sentence = (
                 f"Coordinator {txn[0]} does not know it: it has ended, or the coordinator is being loaded. "
-                "What came after the end is taken for aborted within half a minute."
+                "What arrived after the end is treated as aborted within half a minute."
             )
             return sentence, {"status": "unknown"}, ""
         return _described(txn, told)
@@ -70,7 +70,7 @@ def _described(txn: tuple[int, int], told: Mapping[str, object]) -> Parts:
     sentence = ""
     if isinstance(opened, int) and isinstance(limit, int):
         figures |= {"opened": opened, "timesOut": opened + limit}
-        sentence = f"It is open since {iso_time(opened)}"
+        sentence = f"It has been open since {iso_time(opened)}"
         if "owner" in told:
             figures["owner"] = told["owner"]
             sentence += f", was opened by {told['owner']}"

@@ -168,7 +168,7 @@ def _claim(buffer: bytes, start: int, end: int) -> BrokerError | None:
     txn = transaction_of(buffer, start, end)
     if txn is None:
         return None
-    return NotAllowed(f"The metadata of the entry name transaction ({txn[0]},{txn[1]}), and SEND names none")
+    return NotAllowed(f"The metadata of the entry names transaction ({txn[0]},{txn[1]}), but SEND names none")
 
 
 def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[JudgedPart]:

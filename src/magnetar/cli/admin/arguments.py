@@ -36,17 +36,17 @@ _FLAGS = {
 WITH_VALUES = frozenset(_VALUES)
 NAMES = frozenset((*_HELP, *_VERSION, *_VALUES, *_FLAGS))
 USAGE = [
-    "  --admin-url URL                      address of the admin interface (http://localhost:8080)",
-    "  --auth-plugin CLASS                  authentication plugin: a class of Pulsar, or token, basic, tls",
+    "  --admin-url URL                      HTTP address of a broker (http://localhost:8080)",
+    "  --auth-plugin CLASS                  authentication plugin: a Pulsar class, or token, basic or tls",
     "  --auth-params TEXT                   token:…, file:///…, JSON, or tlsCertFile:…,tlsKeyFile:…",
     "  --tls-trust-cert-path FILE           PEM file with the trusted certificate authorities",
     "  --tls-allow-insecure                 accept any certificate",
-    "  --tls-enable-hostname-verification   verify host names; on unless client.conf switches it off",
+    "  --tls-enable-hostname-verification   verify host names (on, unless client.conf disables it)",
     "  --tls-provider NAME                  no effect: TLS uses OpenSSL",
     "  --request-timeout SECONDS            timeout of a request (300)",
     "  -o, --output FORM                    output format: text (as Pulsar prints it), json or table",
     "  -v, --version                        print the version",
-    "  -h, --help                           show this help, that of a group or of a command",
+    "  -h, --help                           show this help, or the help of a group or command",
 ]
 
 

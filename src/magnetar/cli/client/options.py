@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--auth-plugin",
         metavar="CLASS",
-        help="authentication plugin: a class of Pulsar, or token, basic, tls",
+        help="authentication plugin: a Pulsar class name, or token, basic or tls",
     )
     add("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
     add("--listener-name", metavar="NAME", help="advertised listener to use")

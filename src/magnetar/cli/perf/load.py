@@ -309,7 +309,7 @@ class Load:
                 received, since = self.received, time.monotonic()
             if time.monotonic() > end:
                 self.shared.failed(
-                    f"{_DRAIN_SECONDS:g} s after the end {self.published} of {self.sent} messages were"
+                    f"{_DRAIN_SECONDS:g} s after the end, only {self.published} of {self.sent} messages were"
                     f" confirmed and {self.received} of {self.sent * self._copies} received"
                 )
                 return

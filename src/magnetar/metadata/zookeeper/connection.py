@@ -144,7 +144,7 @@ class ZooKeeperConnection:
             log.error(
                 "closing the connection: cannot decode a packet from ZooKeeper", extra={"reason": str(error)}
             )
-            self.end(f"what it said cannot be read: {error}")
+            self.end(f"its answer cannot be read: {error}")
             return
         del received[:at]
 

@@ -78,7 +78,7 @@ _NAMES = {
     -114: "a bad list of permissions",
     -115: "authentication failed",
     -118: "the session has moved to another server",
-    -119: "the server only reads",
+    -119: "the server is read-only",
     -124: "the request timed out",
     -127: "the server is busy",
 }
@@ -257,7 +257,7 @@ def error_of(code: int, path: str) -> MetadataError:
     if code == _NO_AUTH:
         return NotAllowed(f"{path}: ZooKeeper does not allow it")
     if code == _EPHEMERAL_PARENT:
-        return NotAllowed(f"{path}: an ephemeral node has no children")
+        return NotAllowed(f"{path}: an ephemeral node cannot have children")
     if code in _ERRORS:
         return _ERRORS[code](path)
     return MetadataUnavailable(f"{path}: ZooKeeper answered {code} ({_NAMES.get(code, 'unknown')})")

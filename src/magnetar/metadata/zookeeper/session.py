@@ -238,7 +238,7 @@ class ZooKeeperSession:
             asked_at, asked_for = self._clock.monotonic(), self.session_id
             made.open(connect(self._last_zxid, self._settings.timeout_ms, self.session_id, self._password))
             if not await finished(self._loop, self._greeted, lambda call: self._loop.call_later(limit, call)):
-                made.end("it does not greet")
+                made.end("it does not answer the request for a session")
                 return False
             greeting = self._greeted.result()
             if greeting is None:
@@ -370,7 +370,7 @@ class ZooKeeperSession:
 
     def on_refused(self, error: int) -> None:
         assert self._connection is not None
-        self._has_trouble(f"it answered {error} to what a connection begins with")
+        self._has_trouble(f"it answered the first request of the connection with error {error}")
         self._connection.end(self.trouble)
 
     def on_lost(self, unanswered: Sequence[Request], reason: str) -> None:
