@@ -34,7 +34,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         description="Creates the metadata of a cluster in ZooKeeper. Existing metadata is kept; the command "
         "fails if it differs.",
     )
-    parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
+    parser.add_argument("-c", "--cluster", required=True, metavar="NAME", help="name of the cluster")
     parser.add_argument(
         *("-md", "--metadata-store", "-zk", "--zookeeper"),
         dest="metadata_store",
@@ -91,14 +91,19 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         action="store_true",
         help="make brokers of other clusters connect to this one with TLS",
     )
-    parser.add_argument("-pu", "--proxy-url", metavar="URL")
-    parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",))
+    parser.add_argument(
+        "-pu",
+        "--proxy-url",
+        metavar="URL",
+        help="URL of the proxy through which other clusters connect to this one",
+    )
+    parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",), help="protocol of the proxy")
     parser.add_argument(
         "--auth-plugin",
         metavar="CLASS",
         help="authentication plugin with which other clusters connect to this one",
     )
-    parser.add_argument("--auth-parameters", metavar="TEXT")
+    parser.add_argument("--auth-parameters", metavar="TEXT", help="parameters of the authentication plugin")
     parser.add_argument(
         "-bn",
         "--default-namespace-bundle-number",
@@ -125,7 +130,7 @@ def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.Ar
         description="Creates the metadata of transaction coordinators in ZooKeeper, for a cluster that was "
         "initialized without them.",
     )
-    parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
+    parser.add_argument("-c", "--cluster", required=True, metavar="NAME", help="name of the cluster")
     parser.add_argument(
         *("-cs", "--configuration-store"),
         dest="configuration_store",

@@ -171,7 +171,7 @@ class Client(Opening):
             )
         if not 0 < initial_backoff_interval_ms <= max_backoff_interval_ms:
             raise InvalidConfiguration(
-                "back-off intervals must be above 0, and the longest must not be below the first, not "
+                "0 < initial_backoff_interval_ms <= max_backoff_interval_ms is required, but they are "
                 f"{initial_backoff_interval_ms} and {max_backoff_interval_ms} ms"
             )
         if not 0 <= partitions_update_interval_seconds < float("inf"):

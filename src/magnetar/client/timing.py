@@ -69,8 +69,8 @@ class RedeliveryBackoff:
         """
         if not 0 <= self.min_delay_ms <= self.max_delay_ms or not self.multiplier > 1:
             raise InvalidConfiguration(
-                "the delays of a RedeliveryBackoff must be 0 or more, the longest not below the first, and "
-                f"its multiplier above 1, not {self.min_delay_ms}, {self.max_delay_ms} and {self.multiplier}"
+                "a RedeliveryBackoff requires 0 <= min_delay_ms <= max_delay_ms and multiplier > 1, but they "
+                f"are {self.min_delay_ms}, {self.max_delay_ms} and {self.multiplier}"
             )
 
     def seconds(self, redeliveries: int) -> float:

@@ -155,8 +155,8 @@ def _compare(found: Progress, seen: Header) -> None:
         )
     if found.generation == seen.generation and found.tally != seen.tally:
         raise StoresDisagree(
-            f"{METADATA_FILE} has been changed: after change {found.generation} there were "
-            f"{seen.tally.nodes} nodes, and its {found.tally.nodes} nodes are not the same. {_HELP}"
+            f"{METADATA_FILE} has been changed: its {found.tally.nodes} nodes differ from the "
+            f"{seen.tally.nodes} nodes that existed after change {found.generation}. {_HELP}"
         )
 
 

@@ -49,7 +49,7 @@ def test_delays(backoff: RedeliveryBackoff, expected: list[float]) -> None:
     ],
 )
 def test_impossible_delays_are_refused(backoff: RedeliveryBackoff) -> None:
-    with pytest.raises(InvalidConfiguration, match="the delays of a RedeliveryBackoff"):
+    with pytest.raises(InvalidConfiguration, match="a RedeliveryBackoff requires"):
         World().consumer(negative_ack_redelivery_backoff=backoff)
 
 

@@ -103,7 +103,7 @@ def _command(
     made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     add = made.add_argument
     if takes_topics:
-        text = "topics; if -t is above 1, a single name is the prefix of all names"
+        text = "names of the topics; with -t above 1, a single name is the prefix of all names"
         add("topics", nargs="+", metavar="TOPIC", help=text)
         text = "number of topics (1)"
         add("--num-topic", "--num-topics", "-t", type=positive, default=1, metavar="N", help=text)
@@ -241,7 +241,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=number,
         default=1.0,
         metavar="S",
-        help="duration of the warm-up in seconds, which is not measured (1)",
+        help="duration of the warm-up before the measurement, in seconds (1)",
     )
     add(
         "--access-mode", "-am", choices=_MODES, default="Shared", help="access mode of the producers (Shared)"
@@ -365,7 +365,7 @@ def _transaction(made: argparse.ArgumentParser) -> None:
         metavar="PID,...",
         help="ids of processes whose processor time and memory are also measured",
     )
-    text = "seconds of warm-up, not measured (0)"
+    text = "duration of the warm-up before the measurement, in seconds (0)"
     own("--warmup-time", type=number, default=0.0, metavar="S", help=text)
 
 
@@ -532,7 +532,7 @@ def _own(made: argparse.ArgumentParser) -> None:
     add("--processes", type=positive, default=1, metavar="N", help="divide the work among N processes (1)")
     add("--share", help=argparse.SUPPRESS)
     if not any("--warmup-time" in action.option_strings for action in made._actions):
-        text = "seconds of warm-up, not measured (0)"
+        text = "duration of the warm-up before the measurement, in seconds (0)"
         add("--warmup-time", type=number, default=0.0, metavar="S", help=text)
 
 

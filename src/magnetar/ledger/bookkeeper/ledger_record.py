@@ -180,7 +180,7 @@ def _checked(message: pb.LedgerMetadataFormat, path: str) -> LedgerRecord:
         and all(len(segment.ensemble) == quorums.ensemble for segment in segments)
     )
     if not sound:
-        raise DataDamaged(f"{path} contradicts itself: {quorums}, {segments}")
+        raise DataDamaged(f"{path}: the quorums and segments contradict each other: {quorums}, {segments}")
     digest = _DIGESTS[message.digestType] if message.HasField("digestType") else DigestType.CRC32
     custom = {each.key: each.value for each in message.customMetadata}
     rest = pb.LedgerMetadataFormat()

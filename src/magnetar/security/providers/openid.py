@@ -233,8 +233,10 @@ def keys_in(document: bytes) -> Mapping[str, TokenKey]:
     :raises FetchFailed: the document is malformed
     """
     listed = _object(document, "the list of keys").get("keys")
-    if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
-        raise FetchFailed("the list of keys is empty or too long")
+    if not isinstance(listed, list):
+        raise FetchFailed("the list of keys has no array named keys")
+    if len(listed) > _MAX_KEYS:
+        raise FetchFailed(f"the list has {len(listed)} keys; at most {_MAX_KEYS} are accepted")
     found: dict[str, TokenKey] = {}
     for one in listed:
         if not isinstance(one, dict) or not isinstance(one.get("kid"), str):
