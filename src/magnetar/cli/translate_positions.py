@@ -102,7 +102,7 @@ def _translated(mapping: Mapping, topic: str, text: str) -> str:
     try:
         found = MessageId.deserialize(base64.b64decode(text, validate=True))
     except (InvalidMessage, ValueError) as error:
-        raise NotTranslated(f"{text!r} is not a message id; {error}") from error
+        raise NotTranslated(f"{text!r} is not a message id: {error}") from error
     if found.partition() >= 0:
         name = str(TopicName.parse(topic).partition(found.partition()))
     data = found.to_wire()

@@ -180,7 +180,7 @@ class SqliteNodes:
             numbers = (version, created_ms, modified_ms)
             texts = isinstance(path, str) and path.startswith("/") and parent == parent_of(path)
             if not texts or not isinstance(value, bytes) or not all(isinstance(n, int) for n in numbers):
-                raise NodeDamaged(f"{path!r}: a column of its row has the wrong type, or its parent is wrong")
+                raise NodeDamaged(f"{path!r}: its row is damaged: a column has the wrong type or value")
             nodes.append(Node(path, value, version, created_ms, modified_ms, False))
         return nodes
 

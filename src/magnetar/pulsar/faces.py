@@ -275,7 +275,8 @@ class Consumer:
         if self._calls.closed:
             raise official(AlreadyClosed("the client is closed"))
         if self._listening is not None:
-            error = InvalidConfiguration(f"{self.topic()}: its messages go to the message listener")
+            text = f"{self.topic()}: receive is not possible, because the messages go to the message listener"
+            error = InvalidConfiguration(text)
             raise official(error) from error
 
     def receive(self, timeout_millis: int | None = None) -> PulsarMessage:
@@ -422,7 +423,8 @@ class Reader:
         :raises PulsarException: the reader is closed or has failed permanently
         """
         if self._listening is not None:
-            error = InvalidConfiguration(f"{self.topic()}: its messages go to the reader listener")
+            text = f"{self.topic()}: reading is not possible, because the messages go to the reader listener"
+            error = InvalidConfiguration(text)
             raise official(error) from error
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")

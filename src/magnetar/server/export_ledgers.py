@@ -309,7 +309,7 @@ class _Guard:
             if not others:
                 return
             if self._io.clock.monotonic() >= deadline:
-                raise NotExported(f"running at {self._places.local}: {', '.join(others)}; stop it first")
+                raise NotExported(f"{self.said(others)}; stop it first")
             await sleep(self._io.loop, _LOOK_SECONDS)
 
     async def _others(self) -> list[str]:

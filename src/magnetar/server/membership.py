@@ -211,7 +211,7 @@ class Registration:
             if not others:
                 break
             if self._clock.monotonic() >= deadline:
-                raise ServedByAnother(f"this broker cannot serve beside {', '.join(others)}")
+                raise ServedByAnother(f"this broker cannot serve at the same time as {', '.join(others)}")
             if others != told:
                 log.warning("waiting for another session to end", extra={"holders": ", ".join(others)})
                 told = others

@@ -37,7 +37,8 @@ def targets_of(settings: ProxySettings) -> AllowedTargets:
         )
     except ValueError as error:
         raise SettingsContradict(
-            f"brokerProxyAllowedHostNames, ...IPAddresses or ...TargetPorts: {error}"
+            "brokerProxyAllowedHostNames, brokerProxyAllowedIPAddresses or brokerProxyAllowedTargetPorts: "
+            f"{error}"
         ) from error
 
 

@@ -256,7 +256,7 @@ def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
         found = known.get(name.lower().removeprefix(prefix))
         if found is None:
             raise InvalidOption(
-                f"{name!r} is not supported; the options with the prefix {prefix} are "
+                f"{name!r} is not supported; the supported options with the prefix {prefix} are "
                 + ", ".join(sorted(known))
             )
         argument, parse = found

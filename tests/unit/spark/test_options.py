@@ -50,11 +50,11 @@ def test_names_are_found_whatever_their_case() -> None:
         ({"topic.schema.class": "a.B"}, "names a Java class"),
         (
             {"pulsar.client.numIoThreads": "2"},
-            "is not supported; the options with the prefix pulsar.client. are",
+            "is not supported; the supported options with the prefix pulsar.client. are",
         ),
         (
             {"pulsar.producer.maxPendingMessages": "2"},
-            "is not supported; the options with the prefix pulsar.producer. are",
+            "is not supported; the supported options with the prefix pulsar.producer. are",
         ),
         ({"pulsar.client.operationTimeoutMs": "0"}, "cannot be '0'"),
         ({"pulsar.producer.compressionType": "ARJ"}, "cannot be 'ARJ'"),

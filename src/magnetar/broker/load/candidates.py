@@ -96,7 +96,7 @@ class IsolationPolicy:
                 raise InvalidRequest(f"{needed} must not be empty")
         failover = record.get("auto_failover_policy")
         if not isinstance(failover, dict) or failover.get("policy_type") != _POLICY:
-            raise InvalidRequest(f"auto_failover_policy must be {_POLICY}")
+            raise InvalidRequest(f"auto_failover_policy must be an object with policy_type {_POLICY}")
         parameters = failover.get("parameters")
         if not isinstance(parameters, dict):
             raise InvalidRequest("auto_failover_policy must have an object named parameters")

@@ -96,12 +96,12 @@ class TablesSection:
             self.quarantine_name in ("", "{topic}")
         ):
             raise ValueError(
-                f"quarantine_name = {self.quarantine_name!r} may contain letters, digits, _, - and one "
-                "{topic}, and must not be {topic} alone"
+                "quarantine_name must consist of letters, digits, _, - and at most one {topic}, and must not "
+                f"be empty or {{topic}} alone; it is {self.quarantine_name!r}"
             )
         if self.file_mb < 0 or self.keep_days < 0:
             raise ValueError(
-                f"file_mb and keep_days must not be negative, not {self.file_mb} and {self.keep_days}"
+                f"file_mb and keep_days must be 0 or more, not {self.file_mb} and {self.keep_days}"
             )
         if _seconds("orphan_age", self.orphan_age) < _seconds("orphan_age", _LEAST_ORPHAN_AGE):
             raise ValueError(f'orphan_age must be at least "{_LEAST_ORPHAN_AGE}", not {self.orphan_age!r}')

@@ -156,5 +156,5 @@ class _Ranges:
             "before they were read"
         )
         if self._connection.options.fail_on_data_loss:
-            raise DataLoss(f"{text} (failOnDataLoss)")
+            raise DataLoss(f"{text}; to skip them, set failOnDataLoss=false")
         log.warning("%s; continuing after them", text)
