@@ -363,8 +363,8 @@ async def fill(
     contents = digest.contents()
     if (end + 1, length) != contents[:2]:
         raise LedgerError(
-            f"ledger {writer.ledger_id} has {end + 1} entries of {length} bytes, but {contents.entries} "
-            f"entries of {contents.size} bytes were written"
+            f"ledger {writer.ledger_id} has {end + 1} entries with {length} bytes in total, but "
+            f"{contents.entries} entries with {contents.size} bytes were written"
         )
     return contents
 

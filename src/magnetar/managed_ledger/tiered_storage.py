@@ -372,8 +372,8 @@ class TieredStorage:
             found = reader.metadata
             if (found.last_entry_id, found.length) != (summary.entries - 1, summary.size):
                 raise TieredStorageError(
-                    f"ledger {summary.ledger_id} has {found.last_entry_id + 1} entries of {found.length} "
-                    f"bytes in tiered storage, but {summary.entries} of {summary.size} in its record"
+                    f"ledger {summary.ledger_id} has {found.last_entry_id + 1} entries with {found.length} "
+                    f"bytes in tiered storage, but {summary.entries} with {summary.size} bytes in its record"
                 )
         finally:
             reader.close()

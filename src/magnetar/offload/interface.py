@@ -54,7 +54,8 @@ class OffloadedLedgerDamaged(OffloadError):
     def __init__(self, name: str, position: int, expected: str, found: str) -> None:
         """:param position: the offset in the object in bytes"""
         super().__init__(
-            f"{name} is damaged or foreign at byte {position}: expected {expected}, found {found}"
+            f"{name} is damaged, or belongs to another ledger: at byte {position}: expected {expected}, "
+            f"found {found}"
         )
         self.name = name
         self.position = position

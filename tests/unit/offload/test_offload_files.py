@@ -161,7 +161,9 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         sound = path.read_bytes()
         for damaged in (sound[:-1], b"SEQ\x05" + sound[4:], sound[:30], b"", sound + b"\x00\x00"):
             path.write_bytes(damaged)
-            with pytest.raises(OffloadedLedgerDamaged, match="damaged or foreign at byte"):
+            with pytest.raises(
+                OffloadedLedgerDamaged, match="is damaged, or belongs to another ledger: at byte"
+            ):
                 read_all(files(tmp_path).open(KEY))
         path.write_bytes(sound)
     path = folder(tmp_path) / "data"
