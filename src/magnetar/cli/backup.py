@@ -27,9 +27,9 @@ def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "backup",
         help="back up a standalone broker, running or stopped",
-        description="Copies a consistent snapshot of all data that a standalone broker has acknowledged into "
-        "a folder with backups. Later backups in the same folder copy only what is new. If the "
-        "broker runs, the command must run on its machine.",
+        description="Copies a consistent snapshot of a standalone broker, with all data that it has "
+        "acknowledged, to a folder with backups. Later backups in the same folder copy only what is "
+        "new. If the broker runs, the command must run on its machine.",
     )
     parser.add_argument(
         "target", type=Path, metavar="TARGET", help="folder for the backups; created if missing"

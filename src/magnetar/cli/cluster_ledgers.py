@@ -25,8 +25,8 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
         "export-ledgers",
         help="move topics from a standalone broker to a cluster, or back",
         description="Moves topics with all their data between a standalone broker and a cluster: copies "
-        "them, checks the copy, and removes the source. The brokers of both sides must be stopped. Run "
-        "the same command again to resume an interrupted export.",
+        "them, checks the copy, and removes them from the source. The brokers of both sides must be "
+        "stopped. Run the same command again to resume an interrupted export.",
         epilog="SOURCE and TARGET are the data directory of a standalone broker or the broker.conf of a "
         "cluster.",
     )

@@ -14,7 +14,7 @@ MOST = 100
 def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     top = commands.add_parser(
         "top",
-        help="show the rates and backlogs of topics, and why messages wait, live",
+        help="show live rates and backlogs of topics, and why messages wait",
         description="Shows the topics of a broker, updated live. Keys: i, o (order by rate in, out), b "
         "(backlog), w (waiting), n (name); / (filter by name), arrows (mark a topic), Enter "
         "(explain the marked topic), q (quit).",
