@@ -113,8 +113,13 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         help="number of bundles of the default namespace; 0, the default, means 16",
     )
     for option in ("stream-storage-containers", "transaction-coordinators"):
-        text = f"number of {option.replace('-', ' ')} (16)"
-        parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help=text)
+        parser.add_argument(
+            f"--initial-num-{option}",
+            type=_number,
+            default=16,
+            metavar="N",
+            help=f"number of {option.replace('-', ' ')} (16)",
+        )
     parser.add_argument(
         "--existing-bk-metadata-service-uri",
         metavar="URI",

@@ -275,8 +275,7 @@ class Consumer:
         if self._calls.closed:
             raise official(AlreadyClosed("the client is closed"))
         if self._listening is not None:
-            text = f"{self.topic()}: receive is not possible, because the messages go to the message listener"
-            error = InvalidConfiguration(text)
+            error = InvalidConfiguration(f"{self.topic()}: its message listener receives the messages")
             raise official(error) from error
 
     def receive(self, timeout_millis: int | None = None) -> PulsarMessage:
@@ -333,8 +332,11 @@ class Consumer:
         """
         meant = self._meant(message)
         if self._kind in (ConsumerType.Shared, ConsumerType.KeyShared):
-            text = f"a {self._kind.name} subscription allows no cumulative acknowledgement"
-            raise official(CumulativeAcknowledgementNotAllowedError(text))
+            raise official(
+                CumulativeAcknowledgementNotAllowedError(
+                    f"a {self._kind.name} subscription allows no cumulative acknowledgement"
+                )
+            )
         self._calls.run(self._consumer.acknowledge_cumulative(meant))
 
     def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
@@ -423,8 +425,7 @@ class Reader:
         :raises PulsarException: the reader is closed or has failed permanently
         """
         if self._listening is not None:
-            text = f"{self.topic()}: reading is not possible, because the messages go to the reader listener"
-            error = InvalidConfiguration(text)
+            error = InvalidConfiguration(f"{self.topic()}: its reader listener receives the messages")
             raise official(error) from error
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
