@@ -67,8 +67,8 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
     instead.add_argument(
         "--give-up",
         action="store_true",
-        help="abandon an interrupted export: remove from the target those of its topics that the source "
-        "still has",
+        help="abandon an interrupted export: remove its topics from the target, except topics that the "
+        "source no longer has",
     )
     ids = parser.add_mutually_exclusive_group()
     ids.add_argument(

@@ -436,10 +436,10 @@ def _joined(
 async def decode_newest(
     io: Io, read: Read, last: int, path: str, sizes: LedgerSizes
 ) -> tuple[AcknowledgedState, dict[str, int]]:
-    """Returns the newest complete state and its properties.
+    """Returns the newest complete state of a cursor in its cursor ledger, and its properties.
 
-    :param last: the last entry of the ledger
-    :param sizes: the sizes of the ledgers in which the cursor may have ranges
+    :param last: the last entry of the cursor ledger
+    :param sizes: the sizes of the data ledgers in which the cursor may have individually deleted ranges
     :raises MetadataDamaged: there is no complete state, or it cannot be parsed
     """
     while last >= 0:

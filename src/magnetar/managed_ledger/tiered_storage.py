@@ -493,9 +493,10 @@ class TieredReader:
 
     @classmethod
     async def opened(cls, io: Io, key: OffloadKey, find_tier: _FindTier, reads: TieredReads) -> TieredReader:
-        """Opens a ledger.
+        """Opens an offloaded ledger for reading.
 
-        :param find_tier: returns the tier for the current policies, given the tier in use
+        :param find_tier: called with the tiered storage in use (None at first); returns the tiered storage
+            that the current offload policies require
         :param reads: counts the reads
         :raises TieredStorageError: the ledger cannot be read
         """

@@ -112,7 +112,7 @@ def metadata_of(buffer: bytes, start: int, end: int) -> MessageMetadata:
     if buffer[position : position + 2] == _MAGIC:
         position += 6
     if end - position < 4:
-        raise EntryError("the entry ends inside the size of its metadata")
+        raise EntryError("the entry is truncated: it ends within the size field of its metadata")
     size = int(_SIZE.unpack_from(buffer, position)[0])
     if size > end - position - 4:
         raise EntryError("the entry ends inside its metadata")

@@ -70,7 +70,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         )
 
     async def _load_delays(self) -> None:
-        """Loads the saved index of waiting entries."""
+        """Loads the saved index of delayed messages."""
         delays = self._new_tracker()
         try:
             await delays.load()

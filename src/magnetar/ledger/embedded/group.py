@@ -43,7 +43,10 @@ Run = tuple[int, int, int, int, int, list[bytes]]
 def gather(
     buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
 ) -> tuple[bytes, bytes]:
-    """Returns the lengths and the bytes of entries ``first`` … ``first + count - 1``, as in a run's body."""
+    """Returns all lengths, and then all bytes, of entries ``first`` … ``first + count - 1``.
+
+    The body of a run, which is consecutive entries of one ledger, consists of these two parts.
+    """
     if count == 1:
         entry = buffer[starts[first] : ends[first]]
         return _LENGTH.pack(len(entry)), entry

@@ -72,8 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:
         """Returns the offset at which a query without a checkpoint starts.
 
-        Spark can call this again before the first batch is done; the answer then has no effect, because the
-        end offset of the batch contains its start.
+        Spark can call this again before the first batch is done. The second result has no effect, because
+        the end offset of the first batch also records the start of that batch.
         """
         found = self._look()
         starts = starting_places(self._connected(), list(found), LATEST)
