@@ -199,6 +199,26 @@ def test_the_late_arrival_at_the_previous_owner_leaves_the_destination() -> None
     assert one.asked().here
 
 
+def test_a_read_asks_the_store_and_not_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SeveralSessions()
+    one, two = brokers(world, "one:80", "two:80")
+    assert two.asked(asked=Asked.TAKE).here
+    world.loop.run_for(0.5)
+    assert one.asked(asked=Asked.LOOK).broker_id == "two:80"
+    reads: list[str] = []
+    get = one.store.get
+
+    def counted(path: str) -> Any:
+        reads.append(path)
+        return get(path)
+
+    monkeypatch.setattr(one.store, "get", counted)
+    assert one.asked(asked=Asked.LOOK).broker_id == "two:80"
+    assert not reads
+    assert one.asked(asked=Asked.READ).broker_id == "two:80"
+    assert len(reads) == 1
+
+
 def test_the_latest_word_counts_and_what_was_said_of_a_broker_that_went_is_forgotten() -> None:
     world = SeveralSessions()
     one, two, three = brokers(world, "one:80", "two:80", "three:80")

@@ -125,7 +125,7 @@ class BundleAdmin:
         *,
         place: bool,
     ) -> None:
-        owner = await self._owner(bundle, place=place)
+        owner = await self._owner(bundle, Asked.PLACE if place else Asked.LOOK)
         if owner is None:
             return
         if owner.here:
@@ -134,15 +134,15 @@ class BundleAdmin:
         root = "/admin" if bundle.namespace.legacy else "/admin/v2"
         await ask(self._broker.beside, owner, method, f"{root}/namespaces/{bundle}{path}")
 
-    async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
+    async def _owner(self, bundle: Bundle, asked: Asked) -> Owner | None:
         """Returns the owner of a bundle; None if the bundle has no owner or is being unloaded.
 
         :raises OwnerUnknown: the owner cannot be determined now
         """
         try:
-            return await self._broker.ownership.owner_of(bundle, Asked.PLACE if place else Asked.LOOK)
+            return await self._broker.ownership.owner_of(bundle, asked)
         except ServiceNotReady as error:
-            if place or isinstance(error, OwnerUnknown):
+            if asked is Asked.PLACE or isinstance(error, OwnerUnknown):
                 raise
             return None
 
@@ -172,7 +172,7 @@ class BundleAdmin:
         if towards:
             towards = towards.removeprefix("https://").removeprefix("http://")
             await self._prefer(bundle, towards)
-        owner = await self._owner(bundle, place=False)
+        owner = await self._owner(bundle, Asked.LOOK)
         if owner is not None and not owner.here:
             raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner, self._said_here(owner))
         await self._unload(bundle, towards)
@@ -190,7 +190,7 @@ class BundleAdmin:
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
         bundle = await self.named(name, text)
-        owner = await self._owner(bundle, place=False)
+        owner = await self._owner(bundle, Asked.LOOK)
         if owner is None:
             raise PreconditionFailed(f"Failed to find ownership for ServiceUnit:{bundle}")
         if not owner.here:
@@ -223,7 +223,8 @@ class BundleAdmin:
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
-        owner = await self._owner(bundle, place=False)
+        # The reports of the previous move must not count for this one.
+        owner = await self._owner(bundle, Asked.READ)
         beside.placement.prefer(bundle, towards, owned=owner is not None)
         leader = beside.leadership.leader()
         if leader is None or beside.leadership.is_leader:

@@ -120,6 +120,8 @@ class ClusterOwnership:
         if held is not None:
             return self._here(bundle, held)
         path = path_of(bundle)
+        if asked is Asked.READ:
+            self._known.forget(path)
         try:
             node = await self._known.get(path)
             if isinstance(node, OwnerNode) and node.own:
@@ -130,7 +132,7 @@ class ClusterOwnership:
                     return await self._taken(bundle)
             if isinstance(node, OwnerNode) and not self._is_earlier_life(node):
                 return self._elsewhere(bundle, node)
-            if asked is Asked.LOOK:
+            if asked in (Asked.LOOK, Asked.READ):
                 raise ServiceNotReady(f"{bundle} is served by no broker at present; please redo the lookup")
             if asked is Asked.PLACE:
                 chosen = await self._chosen(bundle, persistent)

@@ -102,6 +102,12 @@ class Asked(Enum):
     """This broker, which was chosen, takes ownership of the bundle."""
     LOOK = "look"
     """The bundle stays without an owner, because the request is not a lookup."""
+    READ = "read"
+    """As LOOK, but from the metadata store and not from the cache of its nodes.
+
+    When the answer arrives, the listeners have been told of all earlier changes: ZooKeeper sends a client the
+    notification of a change before the answer to a later read (ZooKeeper's programmer's guide, on watches).
+    """
 
 
 class Ownership(Protocol):
