@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from bookkeeper_servers import CLUSTER, BookKeeperServers
-from process_signals import send
+from process_signals import stop
 from server import Server
 
 SESSION_MS = 5000
@@ -34,7 +34,10 @@ class BrokerProcess(Server):
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        send(self._process.pid, number)
+        if number is signal.SIGSTOP:
+            stop(self._process.pid)
+        else:
+            self._process.send_signal(number)
 
     def ended(self, seconds: float) -> int:
         """Waits until it has ended by itself; its exit code."""

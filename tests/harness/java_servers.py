@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from process_signals import send
+from process_signals import stop
 
 SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
 _READY_SECONDS = 240.0
@@ -135,16 +135,13 @@ class JavaServer:
             self._process = subprocess.Popen(self.command(), cwd=self.folder, stdout=out, stderr=out)
 
     def wait(self) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while not self.ready():
-            assert self.runs, f"{self.name} ended: {self.said()}"
-            assert time.monotonic() < deadline, f"{self.name} does not answer: {self.said()}"
-            time.sleep(0.05)
+        ready = self.ready_within(_READY_SECONDS)
+        assert ready, f"{self.name} {'does not answer' if self.runs else 'ended'}: {self.said()}"
 
     def ready_within(self, seconds: float) -> bool:
-        """Waits for it, but not longer."""
+        """Waits until it is ready or has ended, for at most ``seconds``; returns whether it is ready."""
         deadline = time.monotonic() + seconds
-        while not (ready := self.ready()) and time.monotonic() < deadline:
+        while not (ready := self.ready()) and self.runs and time.monotonic() < deadline:
             time.sleep(0.05)
         return ready
 
@@ -153,7 +150,10 @@ class JavaServer:
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        send(self._process.pid, number)
+        if number is signal.SIGSTOP:
+            stop(self._process.pid)
+        else:
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """As if the power went."""

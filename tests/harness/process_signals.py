@@ -10,20 +10,24 @@ from pathlib import Path
 _STOPPED_SECONDS = 60.0
 
 
-def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal; after SIGSTOP, waits until each thread has stopped.
+def stop(pid: int) -> None:
+    """Sends SIGSTOP to a process, and waits until each of its threads has stopped.
 
     The kernel lets a process go on until one of its threads has seen the signal, which takes a while if all
     processors are busy.
     """
-    os.kill(pid, number)
+    os.kill(pid, signal.SIGSTOP)
     end = time.monotonic() + _STOPPED_SECONDS
-    while number is signal.SIGSTOP and not _stopped(pid):
+    while not _stopped(pid):
         assert time.monotonic() < end, f"process {pid} does not stop"
         time.sleep(0.001)
 
 
 def _stopped(pid: int) -> bool:
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    # The state follows the name, which is in brackets and may contain any character.
-    return all(thread.read_text().rpartition(")")[2].split()[0] in "TtZX" for thread in threads)
+    try:
+        # The state follows the name, which is in brackets and may contain any character.
+        return all(thread.read_text().rpartition(")")[2].split()[0] in "TtZX" for thread in threads)
+    except (FileNotFoundError, ProcessLookupError):
+        # A thread ended after it was listed, so the process still ran.
+        return False

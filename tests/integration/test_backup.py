@@ -14,7 +14,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from process_signals import send
+from process_signals import stop
 from pulsar.schema import JsonSchema, Record, String
 from server import MINIATURE, Server
 
@@ -303,7 +303,7 @@ def begun(server: Server, target: Path) -> subprocess.Popen[str]:
     while not list(target.glob("files/*.part")):
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    send(running.pid, signal.SIGSTOP)
+    stop(running.pid)
     return running
 
 

@@ -7,7 +7,6 @@ What needs bookies that do not answer is in ``tests/cluster/test_explained_troub
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 from explained import PRODUCERS, Door, administer, asked, shown, side_of, told, until
-from process_signals import send
+from process_signals import stop
 from raw_client import Client
 from server import Server
 
@@ -115,7 +114,7 @@ def test_a_client_that_hangs(server: Server, client: Any, topic: str) -> None:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"here\n"
-            send(process.pid, signal.SIGSTOP)
+            stop(process.pid)
             producer = client.create_producer(topic)
             for _ in range(200):
                 producer.send_async(bytes(200_000), None)

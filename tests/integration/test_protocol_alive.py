@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import raw_client
-from process_signals import send
+from process_signals import stop
 from raw_client import SECONDS, Client, Refused, command
 from raw_connection import RawConnection
 from server import Server
@@ -173,7 +172,7 @@ def test_a_stopped_process_loses_its_exclusive_subscription(patient: Server, top
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "subscribed\n"
-        send(process.pid, signal.SIGSTOP)
+        stop(process.pid)
         newcomer = Client(patient.port)
         consumer = newcomer.subscribe(topic, "s", permits=1)
         producer, _ = newcomer.produce(topic)

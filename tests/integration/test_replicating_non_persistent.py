@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from process_signals import send
+from process_signals import stop
 from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
 from server import Server
 
@@ -143,7 +143,7 @@ def test_no_more_is_on_its_way_than_the_queue_has_room_for(pair: Pair) -> None:
     topic = f"{make_namespace('slow', *pair)}/t"
     producer = make_producer(east, topic, batching_enabled=False, block_if_queue_full=True)
     connected(east, topic, "west")
-    send(west.server.pid, signal.SIGSTOP)
+    stop(west.server.pid)
     try:
         for _ in range(1000):
             producer.send_async(b"x", None)

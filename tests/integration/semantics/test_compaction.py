@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from process_signals import send
+from process_signals import stop
 from server import Server
 
 
@@ -298,7 +298,7 @@ def test_a_process_that_is_killed_fails_its_compaction_only(
         producer.send(b"%d" % number, partition_key=f"k{number % 5}")
     compact(one, topic)
     (process,) = processes(one)
-    send(process, signal.SIGSTOP)
+    stop(process)
     producer.send(b"newest", partition_key="k1")
     status, body = one.ask("PUT", path(topic) + "/compaction")
     assert status == 204, body
