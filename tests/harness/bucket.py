@@ -1,4 +1,4 @@
-"""A bucket of an S3 server in this process."""
+"""An S3 server in this process, and a bucket of it."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Bucket:
 
 
 @contextmanager
-def new_bucket() -> Iterator[Bucket]:
-    """Runs an S3 server with an empty bucket."""
+def s3_server() -> Iterator[str]:
+    """Runs an S3 server without buckets, in threads of this process; yields its URL."""
     app = _Application(create_backend_app)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
@@ -92,8 +92,15 @@ def new_bucket() -> Iterator[Bucket]:
         # Servers in one process share their buckets.
         with urlopen(Request(f"{url}/moto-api/reset", method="POST")):
             pass
-        yield Bucket(url)
+        yield url
     finally:
         server.shutdown()
         serving.join()
         server.server_close()
+
+
+@contextmanager
+def new_bucket() -> Iterator[Bucket]:
+    """Runs an S3 server with an empty bucket."""
+    with s3_server() as url:
+        yield Bucket(url)

@@ -134,18 +134,12 @@ def _signed() -> dict[str, str]:
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
     """Runs a store with one empty bucket."""
-    from moto.server import ThreadedMotoServer
+    # moto takes seconds to import, which tests without a store would wait for.
+    from bucket import s3_server
 
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    try:
-        host, port = moto.get_host_and_port()
-        with _proxy(f"http://{host}:{port}") as store:
-            store.request("POST", "/moto-api/reset")
-            assert store.request("PUT", f"/{BUCKET}", headers=_signed())[0] == 200
-            yield store
-    finally:
-        moto.stop()
+    with s3_server() as url, _proxy(url) as store:
+        assert store.request("PUT", f"/{BUCKET}", headers=_signed())[0] == 200
+        yield store
 
 
 @contextmanager
