@@ -103,7 +103,8 @@ class PipelineProcess:
     def _kind(self, pid: int) -> str:
         if pid == self._process.pid:
             return "driver"
-        return "JVM" if arguments(pid)[:1] and b"java" in arguments(pid)[0] else "workers"
+        # A process that has ended meanwhile has no arguments.
+        return "JVM" if b"java" in next(iter(arguments(pid)), b"") else "workers"
 
     def _read(self) -> None:
         assert self._process.stderr is not None
