@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from magnetar.io.advancing.loop import AdvancingLoop, QuietLoop
@@ -99,7 +100,8 @@ class AdvancingClock:
         self._loop = loop
 
     def wall_ms(self) -> int:
-        return self._real.wall_ms() + round(self._loop.ahead * 1000)
+        # Rounded up: what was advanced is reached even though the real time is rounded down.
+        return self._real.wall_ms() + math.ceil(self._loop.ahead * 1000)
 
     def monotonic(self) -> float:
         return self._real.monotonic() + self._loop.ahead
