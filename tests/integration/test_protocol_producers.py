@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from raw_client import FROM_BROKER, Client, Refused, entry_of, position
+from raw_client import FROM_BROKER, Client, Refused, command, entry_of, position
 from server import VARIANTS, Server
 
 from magnetar.errors import ServerErrorCode
@@ -279,6 +279,28 @@ def test_the_highest_sequence_id_is_echoed(client: Client, topic: str) -> None:
     first = client.take(BaseCommand.SEND_RECEIPT)
     assert (first.sequence_id, first.highest_sequence_id) == (10, 14)
     assert client.take(BaseCommand.SEND_RECEIPT).highest_sequence_id == FROM_BROKER
+
+
+@pytest.mark.parametrize(
+    ("unusual", "message"),
+    [
+        ({"num_messages": 0}, "num_messages of SEND must be at least 1, but is 0"),
+        ({"num_messages": -3}, "num_messages of SEND must be at least 1, but is -3"),
+        ({}, "SEND has a field that this broker does not know"),
+    ],
+)
+def test_a_send_that_the_broker_cannot_honour_names_the_reason(
+    client: Client, topic: str, unusual: dict[str, int], message: str
+) -> None:
+    producer, _ = client.produce(topic)
+    sent = command(BaseCommand.SEND, producer_id=producer, sequence_id=0, **unusual)
+    if not unusual:
+        sent.send.MergeFromString(b"\xb8\x3e\x01")  # Field 999 is 1.
+    client.send(sent, entry_of(b"refused"))
+    error = client.take(BaseCommand.SEND_ERROR)
+    assert (error.sequence_id, error.error, error.message) == (0, ServerErrorCode.NOT_ALLOWED, message)
+    client.publish(producer, 1, entry_of(b"stored"))
+    assert client.take(BaseCommand.SEND_RECEIPT).sequence_id == 1
 
 
 def test_two_producers_of_a_connection_keep_apart(client: Client, topic: str) -> None:

@@ -145,7 +145,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges_between(layout, place, LATEST)
         except DataLoss as error:
             if self._options.fail_on_data_loss:
-                raise DataLoss(f"{topic}: {error}; to skip them, set failOnDataLoss=false") from error
+                raise DataLoss(
+                    f"{topic}: {error}; to skip the deleted messages, set failOnDataLoss=false"
+                ) from error
             log.warning("%s: %s", topic, error)
             return layout.first
         return place

@@ -195,6 +195,8 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
             if producer.guarded
             else NotAllowed("Only shadow topic supports sending messages with messageId")
         )
+    elif send.num_messages < 1:
+        error = NotAllowed(f"num_messages of SEND must be at least 1, but is {send.num_messages}")
     else:
-        error = NotAllowed(f"num_messages is {send.num_messages}, or SEND has an unknown field")
+        error = NotAllowed("SEND has a field that this broker does not know")
     connection.publishing.refuse(producer_id, send.sequence_id, error)
