@@ -85,11 +85,12 @@ def charge_rejected(
 
 
 def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | None:
-    """Returns the bits of an entry's messages that no open transaction has acknowledged; None: all.
+    """Returns the bits of ``remaining`` that no open transaction has acknowledged; None: all ``size`` bits.
 
-    :param remaining: the bits of the messages that are not acknowledged; None: all
-    :param size: the number of messages
-    :param pending: the bits that are pending; :data:`~magnetar.managed_ledger.acknowledged.WHOLE`: all
+    :param remaining: the bits of the entry's messages that are not acknowledged; None: all
+    :param size: the number of messages in the entry
+    :param pending: the bits of messages that open transactions have acknowledged;
+        :data:`~magnetar.managed_ledger.acknowledged.WHOLE`: all
     """
     if not pending:
         return remaining

@@ -27,7 +27,7 @@ _LEAPS_AT_ONCE = 100
 DUE_AT_ONCE = 5000
 """The number of due entries that are taken at a time, so that neighbouring ones are read together."""
 _DUE_AGAIN = 100
-"""The next due entries are taken when at most this many are left."""
+"""The next due entries are taken when at most this many positions are in the replay list."""
 
 
 class LateDelivery(ReadingDispatcher, Generic[C]):
@@ -84,8 +84,8 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         self._subscription.go_on()
 
     def _delays_lost(self) -> None:
-        """Rewinds after the index was lost; entries that were delivered or are in the replay list are not
-        read again."""
+        """Rewinds the cursor after the index was lost. Entries that a consumer holds, that are in the replay
+        list, or that a filter rescheduled are not delivered twice."""
         delays = self.delays
         if delays is None:
             return
@@ -155,7 +155,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         return kept
 
     def _leap_over_waiting(self) -> bool:
-        """Moves the read position over waiting entries; returns whether entries must be read now."""
+        """Moves the read position over waiting entries; returns False if delayed delivery pauses reading."""
         delays = self.delays
         if delays is None:
             return True
@@ -177,7 +177,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         return FILTER if self._put_off else AT_END
 
     def _take_due(self) -> None:
-        """Moves due entries to the replay list, unless the list is long already."""
+        """Moves due entries to the replay list, unless it has more than :data:`_DUE_AGAIN` positions."""
         delays = self.delays
         if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
             return

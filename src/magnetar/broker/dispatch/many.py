@@ -49,8 +49,8 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class ManyConsumersDispatcher(LateDelivery[C]):
-    """Dispatches to several consumers. Each consumer keeps the entries that it has not acknowledged;
-    ``unacked`` is the number of messages in the unacknowledged entries of all consumers."""
+    """The common part of dispatchers to several consumers. Each consumer keeps the entries that it has not
+    acknowledged; ``unacked`` is the number of unacknowledged messages of all consumers."""
 
     def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription, replay)
@@ -229,7 +229,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
 
     def _leave_out_aborted(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> int:
-        """Marks entries of aborted transactions as markers; returns ``MARKED`` if there are any.
+        """Sets the sizes of entries of aborted transactions to 0, as for markers; returns ``MARKED`` if there
+        are any, otherwise 0.
 
         :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
@@ -328,7 +329,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
-        """Unblocks the consumer and the subscription once they are at half their limits."""
+        """Unblocks each consumer, and the subscription, that has at most half as many unacknowledged messages
+        as its limit permits."""
         if self.unacked < 0:
             self._violated("unacknowledged messages", "at least 0", self.unacked)
         if self._all_unacked is not None:
@@ -425,8 +427,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
-        """Subtracts the messages that ``consumer`` has acknowledged in a transaction from those that
-        consumers hold; returns the number of subtracted messages."""
+        """Subtracts the messages that ``consumer`` has acknowledged in a transaction from the unacknowledged
+        ones; returns the number of subtracted messages."""
         released = 0
         pending = self._subscription.pending
         for each in acked:
@@ -444,7 +446,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return released
 
     def held_in_part(self, positions: Sequence[Position]) -> set[Position]:
-        """Returns the positions among ``positions`` whose entries a consumer holds."""
+        """Returns those of ``positions`` whose entries a consumer holds."""
         return {each for each in positions if self._holder(each) is not None}
 
     def _holder(self, position: Position) -> C | None:

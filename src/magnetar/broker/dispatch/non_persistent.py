@@ -25,7 +25,7 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class NonPersistentDispatcher(ABC, Generic[C]):
-    """Dispatches to consumers of one type; entries that no consumer accepts are dropped."""
+    """The common part of non-persistent dispatchers; entries that no consumer accepts are dropped."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         self._topic = topic

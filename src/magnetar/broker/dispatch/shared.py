@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _TRIMMED = 1000
-"""The number of unused elements before the first position at which the list is trimmed."""
+"""The list is trimmed when it has this many unused elements before its first position."""
 _FEW = 100
-"""Positions are inserted one by one if the sorted list has more than this many times as many positions."""
+"""Added positions are inserted one by one if the sorted list has more than this many times their number."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
@@ -460,7 +460,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 
 
 class ChunkHolders:
-    """Sends the chunks of one message to one consumer of a Shared subscription, which needs all of them.
+    """The consumers of chunked messages in a Shared subscription: one consumer gets all chunks of a message.
 
     Pulsar's ``SharedConsumerAssignor`` has done so since 2.11 (PIP-37). An instance knows the consumers that
     got the first chunks of messages, and the chunks that wait for these consumers.

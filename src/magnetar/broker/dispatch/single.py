@@ -320,7 +320,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 
 
 class FailoverDispatcher(SingleConsumerDispatcher):
-    """Dispatching to the active consumer of a Failover subscription; the others are on standby.
+    """The dispatcher of a Failover subscription, which serves the active consumer; the others are on standby.
 
     A new active consumer is served after a delay, from the first unacknowledged message on, because the
     former one may still be processing and acknowledging messages.

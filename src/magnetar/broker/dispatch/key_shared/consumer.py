@@ -195,7 +195,7 @@ class KeyDivision:
         self.bounds = array("i", bytes(4 * (len(consumers) + 2)))
 
     def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
-        """Returns the slots of a consumer. A ring has no slot 0."""
+        """Returns the slots of a consumer as ranges. On a hash ring, the lowest slot is 1, otherwise 0."""
         return ranges_of(consumer, self.segments, first=int(self.modulo == RING_SLOTS))
 
     def holder(self, slot: int) -> int:
@@ -206,7 +206,8 @@ class KeyDivision:
 class KeyedShare:
     """The entries of one run that go to one consumer of a Key_Shared subscription.
 
-    It has parallel arrays: indexes in the run, entry ids, numbers of messages, and ``slot << 32 | messages``.
+    Parallel arrays have, for each entry, its index in the run, its entry id, its number of messages, and
+    ``slot << 32 | messages``.
     """
 
     __slots__ = ("chosen", "ids", "packed", "sizes")

@@ -60,7 +60,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     replay: KeyedReplay
     _delivers_ahead = False
-    """False, because an entry might overtake one of the same key that has not been read yet."""
+    """False: a due entry waits until all earlier entries were read, because one may have the same key."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription, KeyedReplay())
@@ -236,8 +236,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends the next entries or lets them wait; returns False if none are in the cache, or no consumer
-        accepts any."""
+        """Sends the next run of new entries, and lets those wait that cannot be sent; returns False if no run
+        can be taken now."""
         left = self._left
         if self._must_wait_for_acks():
             return False
