@@ -101,7 +101,11 @@ class Input:
             connection.close()
 
     def _take(self, found: int) -> bool:
-        """Handles frames other than a run of SENDs in an open session; returns False if they must wait."""
+        """Handles what :meth:`Reader.next` has found, except SENDs of an open session.
+
+        :return: False if a command must wait for another turn of the loop, or no complete frame is left
+        :raises FrameError: the first command is not CONNECT
+        """
         session, reader = self._session, self.reader
         if found == NOTHING:
             self._broker.limits.partial_frames.grew(self._connection, reader.partial)
@@ -156,7 +160,7 @@ class Input:
             self.resume()
 
     def pause(self) -> None:
-        """Stops reading until :meth:`resume` has been called as many times."""
+        """Stops reading until :meth:`resume` has been called as many times as this method."""
         self._pauses += 1
         self._halted = True
         transport = self._connection.transport

@@ -52,8 +52,8 @@ OfConsumer = CommandGetLastMessageId | CommandSeek | CommandUnsubscribe
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[M_contra]):
-    """The permissions that a command needs, determined from its message by ``asks``; if that is None, earlier
-    checks are sufficient. Each row of the table of commands has a rule."""
+    """The permissions that a command needs. ``asks`` determines them from the command's message; if ``asks``
+    is None, earlier checks are sufficient. Each row of the table of commands has a rule."""
 
     why: str
     """The reason for the rule, for readers of the table."""
@@ -126,7 +126,8 @@ def _of_namespace(connection: Connection, message: OfNamespace) -> Sequence[tupl
 
 
 def _of_consumer(operation: Operation) -> Targets[OfConsumer]:
-    """Returns the operation on a consumer; none if the consumer does not exist, which the handler reports."""
+    """Returns a function that yields the operation on the consumer's subscription, or nothing if the consumer
+    does not exist; the handler then reports that."""
 
     def asks(connection: Connection, message: OfConsumer) -> Sequence[tuple[Operation, Target]]:
         consumer = connection.session.consumers.get(signed(message.consumer_id))

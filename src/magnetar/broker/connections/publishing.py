@@ -264,7 +264,7 @@ class Publishing:
         self._connection.close()
 
     def publish_later(self, topic: Topic, buffer: bytes, sends: SendRun) -> None:
-        """Publishes a run of a transaction when its topic is ready for it; nothing else is read before."""
+        """Publishes a run of a transaction when the topic is ready for it; until then reading is paused."""
         self._connection.input.pause()
         self._connection.start(
             self._publish_when_ready(topic, buffer, sends), "preparing a topic for transactions"

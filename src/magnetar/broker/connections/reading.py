@@ -1,4 +1,4 @@
-"""Parses the bytes of a client to runs of SENDs and ACKs, and commands.
+"""Parses the bytes that a client sends into runs of SENDs and ACKs, and single commands.
 
 The module does not depend on sockets, time or the broker: the caller handles the frames and decides when to
 continue. Frames that were not taken stay in the buffer, as does the beginning of an incomplete frame.

@@ -103,7 +103,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether commands of the client are no longer accepted, and nothing is queued for it."""
+        """Whether the session is closing or closed: no commands are accepted, and no more frames queued."""
         return self.state is SessionState.CLOSING or self.state is SessionState.CLOSED
 
     @property

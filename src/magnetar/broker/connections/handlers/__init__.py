@@ -92,8 +92,8 @@ def _request(
 
 
 def _in_transactions(name: str) -> Request[Message]:
-    """Returns a handler of the module ``transactions``, which is imported with the first of these commands,
-    because most brokers get none."""
+    """Returns a handler of the module ``transactions``. The module is imported when the first such command
+    arrives, because most brokers never get one."""
 
     def handle(connection: Connection, message: Message) -> Work:
         from magnetar.broker.connections.handlers import transactions

@@ -180,8 +180,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
 def _epoch(
     request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
 ) -> int | None:
-    """Returns the epoch to send with messages; None for subscription types without epochs, which do not
-    deliver in order."""
+    """Returns the consumer epoch to send with messages; None if the request has none, or if the subscription
+    type does not deliver in order and so has no epochs."""
     if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         return None
     epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
@@ -270,8 +270,8 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 
 
 def _drop_gone(subscription: BaseSubscription) -> None:
-    """Removes consumers whose connection is closed; if the client had many, some may not have been removed
-    yet."""
+    """Removes the remaining consumers whose connection is closed; a client's many consumers are otherwise
+    removed one after another, which takes a while."""
     for consumer in [one for one in subscription.consumers if one.connection.closed]:
         subscription.remove(consumer)
 
@@ -460,7 +460,8 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 async def _position_at(
     consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
 ) -> Position:
-    """Returns the position of a seek to a publish time, possibly of a message that only compaction kept."""
+    """Returns the position for a seek to a publish time. For a consumer that reads the compacted topic, it
+    may be the position of a trimmed message that the compacted ledger has kept."""
     topic = subscription.topic
     position = await first_published_at(topic.managed_ledger, time_ms)
     compacted = topic.compaction.current
@@ -489,8 +490,8 @@ async def last_message_id(connection: Connection, request: CommandGetLastMessage
 
 
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
-    """Returns the position of the last message that a consumer will get, and its index in its batch (-1: no
-    batch)."""
+    """Returns the position of the last message that a consumer will get, and the message's index in its batch
+    (-1: not in a batch)."""
     topic = subscription.topic
     position, batch_size = await last_message(topic.managed_ledger, topic.transactions)
     compacted = topic.compaction.current
