@@ -479,7 +479,8 @@ def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, s
 
 
 def part_of(sends: SendRun, first: int, end: int) -> SendRun:
-    """Returns SENDs [first, end) of a run, at least one; its number of chunks is that of the whole run."""
+    """Returns SENDs [first, end) of a run, at least one. The number of chunks is that of the whole run, but
+    at most the number of returned SENDs."""
     some, count = slice(first, end), end - first
     part = SendRun(count)
     part.producer_id, part.count = sends.producer_id, count

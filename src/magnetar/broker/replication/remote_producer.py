@@ -84,7 +84,8 @@ class RemoteProducer:
         self.id = 0
         """The ``producer_id`` on the connection."""
         self.versions = _EMPTY
-        """Remote schema versions by local ones, if known on this connection."""
+        """The schema versions in the other cluster by the local versions, as far as known on this
+        connection."""
         self._settings = common.settings
         self.backoff = Backoff(common.io.randomness, *self._settings().backoff)
         self._io = common.io

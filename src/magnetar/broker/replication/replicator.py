@@ -81,12 +81,12 @@ class Replicator(BaseReplicator):
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
-        """Entries that were read but not sent: the run, and the first and the last index."""
+        """Entries that were read but not sent: the run, their first index, and the index after the last."""
         self._oldest_sent = 0.0
         self._next_run = 0.0
         """The time on the loop's clock from which a run of few entries may be sent."""
         self._gathering: Cancellable | None = None
-        """The timer that calls :meth:`go_on` at that time."""
+        """The timer that calls :meth:`go_on` at ``_next_run``; None: no run is delayed."""
         self._stored_at: list[tuple[Position, float]] = []
         """Samples of unconfirmed positions, with the times when each was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
@@ -377,12 +377,13 @@ class Replicator(BaseReplicator):
         self._settle()
 
     def _sendable(self, run: EntryRun) -> EntryRun:
-        """Returns the run in the form for other clusters."""
+        """Returns the run for other clusters: no transaction ids, and markers for aborted messages."""
         transactions = self.topic.transactions
         return run if transactions is None else transactions.for_replication(run)
 
     def _stopped_at(self, position: Position) -> None:
-        """Handles an entry that cannot be sent now."""
+        """Handles an entry that cannot be sent now, because its schema must be declared or it is too
+        large."""
         cluster = self._there.cluster
         assert cluster is not None
         encoding = self._encoding(cluster)

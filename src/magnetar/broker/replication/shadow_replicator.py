@@ -70,7 +70,8 @@ class ShadowReplicator(Replicator):
         return 0
 
     def attached(self) -> None:
-        """Sends the last entry again, because a shadow topic that was just loaded may not know it."""
+        """Sends the last entry again if there is no backlog, because a shadow topic that was just loaded may
+        not know that entry."""
         ledger = self.topic.managed_ledger
         if not self.cursor.backlog() and ledger.ledgers.exists(ledger.last_confirmed):
             self.cursor.reset(ledger.last_confirmed)

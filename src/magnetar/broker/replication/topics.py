@@ -128,7 +128,7 @@ class Replication:
         """Starts and stops replicators of a topic after a possible change of its policies.
 
         :param tried: a future that is completed after the first attempt
-        :return: whether replicators must be started or stopped
+        :return: whether this call has started a task for it; False also if one that is running will repeat it
         """
         if topic in self._applying:
             self._again.add(topic)
@@ -454,7 +454,7 @@ class Migration:
 
 
 def any_of(there: Assigned) -> str:
-    """Returns one of the addresses, for log entries and answers."""
+    """Returns the URL without TLS, or the one with TLS if there is no other, for log entries and answers."""
     return there.url or there.url_tls
 
 

@@ -89,7 +89,7 @@ async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaD
 
 
 async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
-    """Checks a consumer's schema. On an unused topic, it becomes the topic's schema.
+    """Checks a consumer's schema, or makes it the schema of the topic if the topic is unused and has none.
 
     :raises IncompatibleSchema: the consumer cannot read the topic
     :raises InvalidSchemaData: the schema is invalid

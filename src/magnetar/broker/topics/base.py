@@ -272,8 +272,8 @@ class BaseTopic(ABC, Generic[S]):
             raise ServiceNotReady("Topic is temporarily unavailable")
 
     def takes_announcements_of(self, producer: Producer) -> bool:
-        """Whether a producer only announces entries that another topic has stored; accepted also after the
-        termination."""
+        """Whether a producer only announces entries that another topic has stored; such a producer may
+        connect even if the topic is terminated."""
         return False
 
     @property

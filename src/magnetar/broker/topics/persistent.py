@@ -77,7 +77,7 @@ TRANSACTIONS_DISABLED = "Transaction buffer disable!"
 
 
 class Followers:
-    """Callbacks that are called when a topic has stored entries, while the topic is loaded."""
+    """The callbacks that a loaded topic calls whenever it has stored entries."""
 
     __slots__ = ("known",)
 
@@ -150,8 +150,8 @@ class Topic(BaseTopic[Subscription]):
         """Creates the transaction buffer; None, like :attr:`open_pending`, if the topic cannot have
         transactions."""
         self.open_pending: OpenPending | None = None
-        """Opens the pending acknowledgements of a subscription; if the argument is false, only existing
-        ones."""
+        """Opens the pending acknowledgements of a subscription; if the last argument is false, they are not
+        created, and None is returned if there are none."""
         self._log_tenures: dict[str, Tenure] = {}
         """The tenures of pending-ack logs, by the name of the subscription."""
         self.followers = Followers()

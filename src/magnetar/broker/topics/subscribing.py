@@ -239,8 +239,8 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         return subscription
 
     async def made(self) -> None:
-        """Waits until no subscription is being created, because a cursor created later would outlive its
-        topic."""
+        """Waits for the subscriptions that are being created: a cursor that is created after the topic has
+        ended would outlive the topic."""
         for making in list(self.making.values()):
             await finished(_present(self._topic).loop, making)
 

@@ -145,9 +145,10 @@ class TopicWriter(NoConnection):
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
     """Passes all entries after a position to ``take``, in order; returns the last position that was read.
 
-    If entries were trimmed, the compacted ledger replaces them; for a reader without a position, it replaces
-    all entries that it covers.
+    If the ledger of ``after`` was trimmed, or ``after`` is before all ledgers, the entries of the compacted
+    ledger are read first, in place of the original entries that it covers.
 
+    :param after: the position before the first entry to read; (-1, -1): the reader has no position yet
     :raises LedgerError: an entry cannot be read
     """
     ledgers, last = topic.managed_ledger.ledgers, topic.max_read_position

@@ -98,7 +98,8 @@ class PendingSnapshot:
         return frozenset(self._missing)
 
     def answered(self, request_id: str, cluster: str, position: Position) -> bool:
-        """Adds an answer; returns whether it was the last one of its round."""
+        """Adds an answer, unless it belongs to another round; returns whether it was the last one of this
+        round."""
         if request_id != self.asked_by or cluster not in self._missing:
             return False
         self._missing.discard(cluster)

@@ -84,7 +84,7 @@ class ReplicatedSubscriptions:
         """The number of markers stored since the last check for published messages."""
         self._timer: Cancellable | None = None
         self._wait = settings.snapshot_seconds
-        """The time until the next check."""
+        """The time from one check to the next, in seconds."""
         self._follows = False
         self._updates: dict[str, Position] = {}
         """The positions of subscriptions that are being created for other clusters, by the subscription's
@@ -142,7 +142,7 @@ class ReplicatedSubscriptions:
             self._timer = self._topic.wheel.schedule(self._wait, self._look)
 
     def _look(self) -> None:
-        """Takes a snapshot if one is due."""
+        """Reports the progress of subscriptions, checks the pending snapshot, and starts one if it is due."""
         self._timer = None
         topic = self._topic
         self._let_go_of_deleted()
