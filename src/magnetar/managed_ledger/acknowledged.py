@@ -90,7 +90,7 @@ class AcknowledgedState:
         return ranges is not None and ranges.contains(entry_id)
 
     def move_mark_delete(self, position: Position) -> None:
-        """Sets the mark-delete position, forward or back, and drops everything at or below it."""
+        """Sets the mark-delete position, forward or back; drops all acknowledgements at or below it."""
         self.mark_delete = position
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i <= ledger_id]:
@@ -104,7 +104,7 @@ class AcknowledgedState:
                 del self.batches[found]
 
     def clear_above(self) -> None:
-        """Drops everything above the mark-delete position."""
+        """Drops all acknowledgements above the mark-delete position."""
         self.ranges.clear()
         self.batches.clear()
 

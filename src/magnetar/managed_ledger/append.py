@@ -54,7 +54,7 @@ class Append:
         self.first_entry_id = -1
 
     def split(self, count: int) -> Append:
-        """Keeps the first ``count`` entries and returns the rest."""
+        """Shortens this append to its first ``count`` entries; returns an append with the other entries."""
         middle = self.first + count
         end = self.first + self.count
         rest_size = sum(self.ends[middle:end]) - sum(self.starts[middle:end])
@@ -187,8 +187,8 @@ class RefusedAppends:
         self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:
-        """Returns the id below which all entries must be durable before the next report; infinity if none
-        waits."""
+        """Returns the entry id below which all entries must be durable before the next report; infinity if no
+        refused append waits."""
         return self._waiting[0].before if self._waiting else inf
 
     def report_next(self) -> None:

@@ -88,7 +88,8 @@ class Cursor:
         return position
 
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries if they are in memory; moves the read position past them."""
+        """Returns the next entries, and moves the read position past them; None if they are not in memory, or
+        if there are none."""
         position = self._normalised()
         last = self._end()
         if position > last:
@@ -395,8 +396,8 @@ class Cursor:
             self._moved()
 
     def left_a_ledger(self) -> bool:
-        """Whether the mark-delete position has entered another ledger since the last call, or is at the end
-        of a ledger that is not the last."""
+        """Whether ledgers may have become unneeded: the mark-delete position has entered another ledger since
+        the last call, or is in a deleted ledger, or at the end of a ledger that is not the last."""
         ledger_id, entry_id = self.state.mark_delete
         if ledger_id != self._seen_ledger:
             self._seen_ledger = ledger_id
@@ -435,7 +436,8 @@ class Cursor:
         return max(count, 0)
 
     def backlog_bytes(self) -> int:
-        """Returns the number of bytes after the mark-delete position; inside a ledger, an estimate."""
+        """Returns the number of bytes after the mark-delete position; the share of that position's own ledger
+        is an estimate."""
         return self._owner.ledgers.size_after(self.state.mark_delete)
 
     def entries_behind(self) -> int:

@@ -45,10 +45,11 @@ _NO_LEDGER = -1
 _MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
-"""A cursor spends at most 1/n of its time encoding its state, until the pauses reach the limit below."""
+"""The pause after a write is at least this many times as long as the encoding of the state took, up to
+:data:`_LONGEST_PAUSE`."""
 _LONGEST_PAUSE = 1.0
-"""The longest time between two writes in seconds, whatever they cost; a crash loses acknowledgements since
-then."""
+"""The maximum pause in seconds that the cost of writes causes; a crash loses the acknowledgements since the
+last write."""
 
 
 class CursorStorage:

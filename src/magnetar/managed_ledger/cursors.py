@@ -35,7 +35,7 @@ class Cursors(Mapping[str, Cursor]):
         failed: Fail,
     ) -> None:
         """:param near: a cursor with at most this many entries left to read counts as near the end
-        :param unneeded: called when no cursor may need some ledgers any more
+        :param unneeded: called when there may be ledgers that no cursor needs any more
         :param fenced: called when a cursor cannot be deleted because another broker owns the managed ledger
         :param failed: called after an internal error, which may have left the state of a cursor wrong
         """
@@ -154,7 +154,7 @@ class Cursors(Mapping[str, Cursor]):
                 self._cache.drop_before(min(c.wanted_from() for c in active))
 
     def is_near_end(self, cursor: Cursor) -> bool:
-        """Whether a cursor reads entries that are being appended, or soon will."""
+        """Whether a cursor has so few entries left to read that it soon reads those being appended."""
         ledger_id, entry_id = cursor.read_position
         return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
 

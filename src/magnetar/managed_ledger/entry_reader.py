@@ -86,8 +86,8 @@ class EntryReader:
         self.tiered_reads: TieredReads | None = None
         """Counts of reads from tiered storage; None: there were none."""
         self.confirmed: dict[int, int] = {}
-        """For ledgers that another broker writes, the last readable entry, if the store does not report
-        it."""
+        """The last readable entry by ledger id, for ledgers that another broker writes and whose last
+        readable entry the ledger store does not report."""
         self.entries_read = 0
         self.bytes_read = 0
         self.entries_missed = 0

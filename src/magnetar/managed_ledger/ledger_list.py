@@ -131,8 +131,8 @@ class LedgerList:
         return count
 
     def size_after(self, position: Position) -> int:
-        """Returns the number of bytes after a position; inside its own ledger, an estimate from the
-        entries."""
+        """Returns the number of bytes after a position. The share of the position's own ledger is estimated
+        from numbers of entries."""
         ledger_id, entry_id = position
         total = 0
         for other in self._ids[bisect_left(self._ids, ledger_id) :]:

@@ -166,8 +166,8 @@ class LedgersRecord:
         return await self.stored.still_owned(self._names_the_last)
 
     def _names_the_last(self, value: bytes) -> bool:
-        """Whether a record with the same version is this one, and not a new record at its path: it is if it
-        names the same last ledger, because ledger ids are never reused."""
+        """Whether ``value`` is a value of this record, and not of a newer one at the same path: it must name
+        the last ledger of this one, because ledger ids are never reused. True if this one has no ledgers."""
         last = self.ledgers.last()
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}
@@ -199,7 +199,7 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
 
     :param own: the record of the managed ledger
     :returns: whether the record existed; if not, its cursors do not exist either
-    :raises ManagedLedgerFenced: another process owns it; none of its records are deleted
+    :raises ManagedLedgerFenced: another process owns the managed ledger; none of its records is deleted
     :raises NodeNotEmpty: the record has a cursor that is not in ``cursors``
     :raises MetadataUnavailable: the outcome is unknown
     """

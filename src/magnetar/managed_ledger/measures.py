@@ -64,7 +64,10 @@ class Timings:
             self._next = (self._next + 1) % self._kept
 
     def quantiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
-        """Returns the durations in ms by quantile; empty if nothing was added."""
+        """Returns the durations in ms by quantile; empty if nothing was added.
+
+        :param wanted: the quantiles, each from 0 to 1
+        """
         ordered = sorted(self._newest)
         if not ordered:
             return {}
@@ -78,7 +81,7 @@ class TieredReads:
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Bytes of entries."""
+        """The bytes of the entries that were read."""
         self.errors = 0
         self.recent = RecentBytes()
         self.index_times = Timings(TIERED_KEPT)

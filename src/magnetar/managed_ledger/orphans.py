@@ -242,7 +242,7 @@ class OrphanedLedgers:
 
         :param candidates: the ledgers that existed before anything was opened since the start, because later
             ones may not be listed yet
-        :param named: ledgers that belong to other objects
+        :param named: ledgers that other objects than managed ledgers and cursors need, and that are kept
         :return: how many were deleted
         :raises MetadataDamaged: a record cannot be parsed; nothing is set aside or deleted then
         :raises MetadataError: the metadata store does not answer

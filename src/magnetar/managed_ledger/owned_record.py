@@ -93,7 +93,7 @@ class OwnedRecord:
         """Deletes the record, unless another process has written the record.
 
         :param above: see :meth:`put`
-        :raises ManagedLedgerFenced: another process has written it
+        :raises ManagedLedgerFenced: another process has written the record
         :raises NodeMissing: the record does not exist any more
         """
         task = self._tasks.answer(self._delete(above))
@@ -107,7 +107,7 @@ class OwnedRecord:
 
         :raises BadVersion: the other record does not have the version in the step
         :raises NodeMissing: the other record does not exist
-        :raises ManagedLedgerFenced: another process has written or deleted this one
+        :raises ManagedLedgerFenced: another process has written or deleted this record
         :raises MetadataUnavailable: the outcome is unknown
         """
         while True:

@@ -219,14 +219,15 @@ def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
 
 @dataclass(slots=True)
 class CursorRecord:
-    """The metadata record of a cursor; it has the position only if ``ledger_id`` is -1."""
+    """The metadata record of a cursor. If ``ledger_id`` is not -1, that ledger has the state, and the record
+    only a mark-delete position, which may be older."""
 
     ledger_id: int
     state: AcknowledgedState
     properties: dict[str, int] = field(default_factory=dict)
     cursor_properties: dict[str, str] = field(default_factory=dict)
     rest: bytes = b""
-    """Unused fields in wire format."""
+    """The fields of the record without an attribute here, in wire format."""
 
 
 class LedgerSizes:

@@ -10,10 +10,10 @@ from magnetar.ledger.interface import Quorums
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """How long acknowledged entries are kept. Zero for either limit keeps none; -1 disables that limit.
+    """How long acknowledged entries are kept. If either limit is 0, none are kept; -1: no such limit.
 
-    A ledger is deleted when its time is exceeded, or when the retained size without the ledger still reaches
-    the limit.
+    A ledger is deleted when it has been closed for more than ``time_ms``, or when the other ledgers still
+    have at least ``size_bytes``.
     """
 
     time_ms: int = 0
@@ -36,7 +36,7 @@ class OffloadPolicy:
 
     storage: OffloadStorage
     threshold_bytes: int = -1
-    """A ledger is offloaded if this ledger and all younger ones together have more bytes; -1: never."""
+    """A ledger is offloaded if it and all younger ledgers together have more bytes than this; -1: never."""
     threshold_seconds: int = -1
     """The age in seconds, since its closing, at which a ledger is offloaded; -1: never."""
     deletion_lag_ms: int = 4 * 3600 * 1000

@@ -56,7 +56,8 @@ def ledgers_named(properties: Mapping[str, str]) -> set[int]:
 class SideLedgers:
     """The side ledgers of one cursor, and the properties with their ids.
 
-    :param put: writes the cursor's record with these properties of the broker, which are set here afterwards
+    :param put: writes the cursor's record with the given properties of the broker, then sets
+        :attr:`properties`
     """
 
     def __init__(

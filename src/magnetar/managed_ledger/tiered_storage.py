@@ -237,7 +237,7 @@ _FindTier = Callable[[_Tier | None], Awaitable[_Tier]]
 
 
 class TieredStorage:
-    """The offloaded ledgers of one process, in as many stores as policies and records name."""
+    """Access to the offloaded ledgers of one process, in all stores that policies and records name."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class TieredStorage:
         self._note_offloading = note_offloading
         self._tiers: dict[tuple[OffloadStorage, frozenset[tuple[str, str]] | None], _Tier] = {}
         self._ending: set[Future[None]] = set()
-        """Completed when the threads of a tier that is being closed have ended."""
+        """Futures of tiers that are being closed; each completes when the tier's threads have ended."""
         self._timer: Cancellable | None = None
         """A timer that ends unused tiers; it runs while there are tiers."""
         self._closed = False

@@ -1,8 +1,8 @@
 """Trimming: which ledgers of a managed ledger are deleted, and when.
 
 Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger is deleted when every
-durable cursor is past it and retention permits it: its time is exceeded, or the retained size without the
-ledger still reaches the limit.
+durable cursor is past it and retention permits it: the retention time since its closing is over, or the other
+ledgers still have at least the retention size.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ log = logging.getLogger(__name__)
 def ledgers_to_trim(
     consumed: Sequence[LedgerSummary], total_size: int, retention: RetentionSettings, now_ms: int
 ) -> list[LedgerSummary]:
-    """Returns the oldest of ``consumed`` (closed, unneeded, oldest first) that retention does not keep.
+    """Returns the oldest ledgers of ``consumed``, as many as retention does not keep.
 
+    :param consumed: closed ledgers that no durable cursor needs, oldest first
     :param total_size: bytes of all ledgers, including the open one
     """
     going: list[LedgerSummary] = []
@@ -65,7 +66,8 @@ class Trimmer:
         self.begun = False
         """Whether :meth:`begin` was called, after all entries that loading the topic needs were read."""
         self._written_through = -1
-        """The stored states of cursors with properties are past the ledgers up to this id."""
+        """The id of the last ledger that the stored states of all cursors with properties are past; -1:
+        unknown."""
 
     def begin(self) -> None:
         """Permits trimming, after all cursors are recovered and all entries that the load needs were read."""
