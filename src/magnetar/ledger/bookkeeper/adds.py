@@ -26,7 +26,7 @@ _JOINED_BYTES = 128 << 10
 
 
 class AddStream:
-    """Adds the entries of ``stripe`` to its bookie, in ascending order. The first entry that the bookie does
+    """The adds of a stripe's entries at its bookie, in ascending order. The first entry that the bookie does
     not store ends the stream.
 
     An ended stream stays registered at its bookie until all of its answers have arrived. Otherwise they would
@@ -72,7 +72,7 @@ class AddStream:
         return self.stripe.next <= entry_id <= self._sent_to
 
     def done(self) -> int:
-        """Returns the number of bytes in the runs that were answered since the last call."""
+        """Removes the runs that were completely answered since the last call; returns their bytes."""
         size = 0
         sent, after = self._sent, self.stripe.next
         while sent and sent[0][0] < after:

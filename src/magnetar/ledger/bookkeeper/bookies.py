@@ -31,11 +31,11 @@ ended registers again at once, and some releases then create and delete the node
 
 
 class Use(Enum):
-    """The use of a connection. Each use has its own connection, because answers do not name their request.
+    """The use of a connection to a bookie. Each use has its own connection, for two reasons:
 
-    Bookies close connections after unknown requests, which only readers send. And a recovery in this process
-    adds entries that the ledger's writer may have added too: on a shared connection, the writer would take
-    answers to the recovery for answers to itself.
+    Answers do not name their request. A recovery in this process adds entries that the ledger's writer may
+    have added too, and on a shared connection the writer would take the answers to the recovery for its own.
+    Bookies also close connections after unknown requests, which only readers send.
     """
 
     WRITING = "writing"

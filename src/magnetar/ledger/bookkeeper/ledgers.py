@@ -244,7 +244,7 @@ class LedgerRecords:
 
 
 class _FailingStore(PassingOnStore):
-    """Converts failures of the store to failures of ledgers, except conditions that are not met."""
+    """A metadata store that raises MetadataFailed for all errors except BadVersion and NodeMissing."""
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
         try:

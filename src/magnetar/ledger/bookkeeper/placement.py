@@ -59,7 +59,7 @@ class Placement(Protocol):
     def replaced(
         self, ensemble: Sequence[str], lost: Collection[int], quorums: Quorums, excluded: Collection[str]
     ) -> tuple[str, ...]:
-        """Returns ``ensemble`` with other bookies at the indexes ``lost``, none of them in it or in
+        """Returns ``ensemble`` with new bookies at the indexes ``lost``. No new bookie is in ``ensemble`` or
         ``excluded``.
 
         :raises NotEnoughBookies: there are too few, or none that meet the rules

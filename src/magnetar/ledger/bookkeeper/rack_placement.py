@@ -170,7 +170,7 @@ class Arrangement:
         self._each = {
             stand: (shares or candidates)[stand] / count for stand, count in candidates.items() if count
         }
-        """The weight of one bookie in each rack."""
+        """The average weight of a bookie, by rack."""
         self._randomness = randomness
         self._steps = 0
         size = len(self._places)

@@ -37,7 +37,7 @@ _LENGTH = struct.Struct("<I")
 _SWAP = sys.byteorder != "little"
 
 Run = tuple[int, int, int, int, int, list[bytes]]
-"""Kind, entries, ledger id, first entry id, last-add-confirmed, pieces of the body."""
+"""Kind, number of entries, ledger id, first entry id, last-add-confirmed, pieces of the body."""
 
 
 def gather(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from magnetar.io.crc32c import crc32c
 
 RUN_FIELDS = 4
-"""The fields of a run in an array: its first entry minus the part's, and offset, length and checksum of its
-body."""
+"""The number of array elements of a run: its first entry minus the first entry of the part, then offset,
+length and checksum of its body."""
 _MAGIC = b"MGSEGIDX"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQI")

@@ -206,8 +206,8 @@ class EmbeddedReadPlans:
     """The read plans of one store; see :class:`magnetar.ledger.interface.ReadPlans`.
 
     A plan pins its segments like a read in this process: their files and indexes keep their names and bytes
-    until the plan is released or expires. A reader that comes later finds the header of another segment, or
-    no file.
+    until the plan is released or expires. A reader that uses the plan after that finds the header of another
+    segment, or no file.
     """
 
     def __init__(self, io: Io, context: ReadContext, most_plans: int) -> None:

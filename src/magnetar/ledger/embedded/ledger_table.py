@@ -16,8 +16,8 @@ _VALUE = struct.Struct("<I")
 _CLOSED = struct.Struct("<qq")
 
 PART_FIELDS = 4
-"""The fields of a part, a ledger's entries in one segment: segment id, first entry, last entry, stored
-bytes."""
+"""The number of array elements of a part (a ledger's entries in one segment): segment id, first entry, last
+entry, stored bytes."""
 
 
 class LedgerRow:
@@ -44,7 +44,7 @@ class LedgerRow:
         self.length = 0
         """Bytes of the entries."""
         self.forgotten = 0
-        """The first entry id that may be read again."""
+        """The first entry id that may still be read; the space of earlier entries may be reclaimed."""
         self.parts: array[int] = array("q")
         """The parts, each with :data:`PART_FIELDS` numbers, in the order of the entries."""
 

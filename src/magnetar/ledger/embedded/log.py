@@ -46,7 +46,7 @@ class LogQueue:
     ) -> None:
         self.row = row
         self.high_priority = high_priority
-        """Whether its entries may use the reserve."""
+        """Whether the writer's entries may use the reserve for a full device."""
         self.refused = refused
         """Called to end the writer if its queued entries cannot be stored."""
         self.parts: deque[Part] = deque()
@@ -87,7 +87,7 @@ class _Commit:
 
 
 class CommitLog:
-    """Appends are queued; at the end of the loop's turn, a commit takes what is queued.
+    """The log of a store. Appends are queued; at the end of the loop's turn, a commit takes them.
 
     At most one commit is in flight. Later appends wait for the next commit, which starts before the results
     of the last one are reported.

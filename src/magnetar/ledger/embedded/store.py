@@ -213,7 +213,7 @@ class EmbeddedLedgerStore:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Sets whether space is short, so that space is reclaimed at once."""
+        """Sets whether space is short; while it is, compaction waits for no intervals or pauses."""
         self._compaction.hurry(urgent)
         self._reminder.remind()
         self._supply.look_for_room()
