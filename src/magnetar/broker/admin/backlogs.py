@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""The backlog, in entries, below which a connected subscription is only expired if a message has expired, as
-in Pulsar."""
+"""A backlog of fewer entries than this, of a connected subscription, counts as nothing to expire unless a
+message in it is old enough, as in Pulsar."""
 
 
 class BacklogAdmin:

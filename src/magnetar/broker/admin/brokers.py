@@ -144,7 +144,7 @@ class BrokerAdmin:
         await self._broker.dynamic.set(name, value)
 
     async def delete_dynamic(self, name: str) -> None:
-        """Removes a dynamic value: the value in the configuration file takes effect again.
+        """Removes the dynamic value of a setting; the value in the configuration file takes effect again.
 
         :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """

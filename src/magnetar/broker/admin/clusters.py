@@ -38,7 +38,7 @@ class TenantAdmin:
         return await self._tenants.names()
 
     async def get(self, name: str) -> Mapping[str, object]:
-        """Returns ``TenantInfo``.
+        """Returns ``TenantInfo``, the record of a tenant.
 
         :raises TenantNotFound: no such tenant
         """
@@ -170,7 +170,7 @@ class ClusterAdmin:
         return await self._clusters.names()
 
     async def get(self, name: str) -> Mapping[str, object]:
-        """Returns ``ClusterData``.
+        """Returns ``ClusterData``, the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
         """

@@ -77,7 +77,7 @@ class CoordinatorAdmin:
         return {str(each): stats for each, stats in found.items()}
 
     async def internal_stats(self, number: int, *, metadata: bool, authoritative: bool) -> Json:
-        """Returns ``TransactionCoordinatorInternalStats``.
+        """Returns ``TransactionCoordinatorInternalStats``: the statistics of a coordinator's log.
 
         :param metadata: add the metadata of each ledger
         :raises NotFound: the coordinator is not loaded
@@ -90,7 +90,7 @@ class CoordinatorAdmin:
     # Transactions
 
     async def transaction(self, number: int, least: int, *, authoritative: bool) -> Json:
-        """Returns ``TransactionMetadata``.
+        """Returns ``TransactionMetadata`` of a transaction that has not ended.
 
         :param number: the coordinator, the most significant part of the transaction's id
         :param least: the least significant part of the transaction's id

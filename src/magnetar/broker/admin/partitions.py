@@ -66,7 +66,7 @@ def in_use() -> InUse:
 
 
 async def marked(made: Subscription | NonPersistentSubscription, *, replicated: bool) -> None:
-    """Marks a new subscription as replicated if ``replicated``; durable when this returns."""
+    """Marks a new subscription as replicated if ``replicated`` is true; durable when this returns."""
     if replicated and isinstance(made, Subscription):
         made.replicate(True)
         await made.cursor.flush()
@@ -106,7 +106,7 @@ class PartitionAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:
-        """Calls :func:`magnetar.broker.admin.partitions.at_owner_of` with this broker."""
+        """Carries out an operation on a topic at its owner; see :func:`at_owner_of`."""
         return await at_owner_of(self._broker, name, here, method, suffix, query, body)
 
     async def count(self, topic: str, *, create: bool) -> int:

@@ -39,7 +39,7 @@ class IsolationAdmin:
     # Isolation policies
 
     async def policies(self, cluster: str) -> Mapping[str, object]:
-        """Returns ``NamespaceIsolationData`` by name.
+        """Returns the isolation policies of a cluster (``NamespaceIsolationData``) by name.
 
         :raises ClusterNotFound: no such cluster
         :raises NotFound: the cluster has no policies
@@ -255,7 +255,7 @@ class BookieAdmin:
         self._metadata = broker.metadata
 
     async def racks(self) -> Mapping[str, Any]:
-        """Returns ``BookiesRackConfiguration``.
+        """Returns ``BookiesRackConfiguration``, the table of racks.
 
         :raises MetadataFailure: the table is damaged
         """
@@ -265,7 +265,7 @@ class BookieAdmin:
         return table
 
     async def rack(self, bookie_id: str) -> Mapping[str, object]:
-        """Returns ``BookieInfo``.
+        """Returns ``BookieInfo``, the row of a bookie in the table of racks.
 
         :raises NotFound: the table does not contain the bookie
         """

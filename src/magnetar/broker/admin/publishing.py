@@ -140,7 +140,8 @@ class PublishingAdmin:
         :raises InvalidRequest: a message does not fit the schema, or is too large; nothing is published
         :raises InvalidSchemaData: the schema is not valid
         :raises IncompatibleSchema: the schema is not compatible with the existing ones
-        :raises BrokerError: all messages go to one topic or partition, which accepts no messages
+        :raises BrokerError: all messages go to the same topic or partition, and it accepts no messages; a
+            terminated topic is reported in the outcomes instead
         """
         name = self._broker.parse_topic(topic)
         await self._check_name(name, wanted.producer_name)
@@ -217,7 +218,10 @@ class PublishingAdmin:
         )
 
     def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
-        """Applies the size limits of messages published with the binary protocol."""
+        """Checks that messages are within the size limits, which are those of the binary protocol.
+
+        :raises InvalidRequest: a message is too large
+        """
         most, most_together = self._broker.limits.max_message_size, self._broker.limits.max_frame
         for number, message in enumerate(encoded):
             if len(message.content) > most:
@@ -355,7 +359,7 @@ def _encoded(schema: SchemaData, messages: Sequence[WrittenMessage]) -> list[_En
 
 
 def _ack(outcome: Outcome, place: TopicName, message: _Encoded) -> Json:
-    """Returns ``ProducerAck``."""
+    """Returns ``ProducerAck``: the outcome of one message."""
     index = place.partition_index
     if isinstance(outcome, BrokerError):
         code = _TRY_AGAIN if isinstance(outcome, ServiceNotReady) else _REFUSED

@@ -15,7 +15,7 @@ _CLIENT_SIDE = frozenset({"AUTO", "AUTO_CONSUME", "AUTO_PUBLISH"})
 
 
 def _described(stored: StoredSchema) -> Mapping[str, object]:
-    """Returns ``GetSchemaResponse``."""
+    """Returns ``GetSchemaResponse``: the description of a stored version of a schema."""
     data = stored.data
     is_pair = data.type is SchemaType.KEY_VALUE
     return {
@@ -97,7 +97,7 @@ class SchemaAdmin:
         return await self._broker.schemas.mark_deleted(name.schema_path)
 
     async def post(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """Adds a schema unless the topic has an equal one; returns its version.
+        """Adds a schema unless the topic has an equal one; returns the version of the new or equal schema.
 
         :raises NamespaceNotFound: no such namespace
         :raises InvalidSchemaData: the schema is not valid

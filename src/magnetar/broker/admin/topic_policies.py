@@ -68,8 +68,9 @@ class TopicPolicyAdmin:
         return _shown(await topics.own(name, everywhere=everywhere))
 
     async def applied(self, topic: str, field: str) -> object:
-        """Returns the policy in effect for a topic, in the format of that field of ``TopicPolicies``.
+        """Returns the policy in effect for a topic; None if there is none.
 
+        :param field: the field of ``TopicPolicies`` with the policy, in whose format the policy is returned
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)

@@ -37,7 +37,7 @@ _DIGESTS = {
 }
 _DIGEST_NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
 CUSTOM = "EnsemblePlacementPolicyConfig"
-"""The name of the isolation groups in a ledger's custom metadata."""
+"""The key of the isolation groups in a ledger's custom metadata."""
 _POLICY = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 _FIRST, _FURTHER = "isolationBookieGroups", "secondaryIsolationBookieGroups"
 
@@ -267,8 +267,8 @@ class MetadataFailed(LedgerError):
 
 
 def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRecord:
-    """Returns our record with AutoRecovery's changes: it copies the entries of a lost bookie to another one,
-    which replaces the lost bookie in segments that receive no more entries.
+    """Returns our record with AutoRecovery's changes. AutoRecovery copies the entries of a lost bookie to
+    another one, and replaces the lost bookie in segments that receive no more entries.
 
     :param ours: the record as this writer knows it
     :param theirs: the stored record of an open ledger

@@ -67,7 +67,7 @@ class _LivePart(NamedTuple):
     segment_id: int
     runs: PartIndex
     forgotten: int
-    """The first entry id that is kept, by ledger; earlier entries are left out."""
+    """The first entry id of the ledger that is kept; earlier entries are left out."""
 
 
 class _Abandoned(Exception):

@@ -96,7 +96,7 @@ class SegmentSupply:
 
     @property
     def has_room(self) -> bool:
-        """Whether a segment for all entries is ready."""
+        """Whether a segment is ready that is not from the reserve, so that it takes entries of any writer."""
         return self._ready is not None and not self._ready.reserved
 
     @property
