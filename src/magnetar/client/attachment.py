@@ -255,9 +255,13 @@ class Attachment(Generic[E]):
         self._reattaching: Task[None] | None = None
         self._waiters = Arrivals(self._loop)
         self._assigned: Assigned | None = None
-        """The topic's new broker, as the former broker named it when it closed the producer or consumer."""
+        """The topic's new broker, as the former broker named it when it closed the producer or consumer;
+        None: the former broker named none, or the name was used already.
+        """
         self._last: TopicBroker | None = None
-        """The broker that the producer or consumer was attached to last."""
+        """The broker that the producer or consumer was attached to last; None: it was not attached to a
+        broker of the present cluster.
+        """
         self._lookup = services.lookup
         """The lookup of the topic's cluster."""
         self._asked: Future[BaseCommand] | None = None

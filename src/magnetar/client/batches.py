@@ -77,7 +77,9 @@ class Batches:
         """The transaction of all messages; None: no transaction."""
 
     def has_other_key_than(self, key: str | None) -> bool:
-        """Whether messages wait, but none of them with this key; None counts as a key of its own."""
+        """Whether messages wait and none of them has this key; messages without a key (None) count as
+        messages with a key of their own.
+        """
         return bool(self._by_key) and key not in self._by_key
 
     def add(

@@ -272,8 +272,8 @@ class Connection:
 
 
 def _is_waiting(command: BaseCommand | None) -> bool:
-    """Whether this is the first of two answers to PRODUCER: it says that the producer waits for exclusive
-    access.
+    """Whether an answer to PRODUCER says that the producer must wait for exclusive access; a second answer
+    follows when the producer has access.
     """
     return (
         command is not None

@@ -69,7 +69,9 @@ class TransactionCoordinators:
         )
         self._left: PulsarException | None = None
         self.leaving: dict[Callable[[PulsarException], object], None] = {}
-        """Callbacks that are called once the client uses another cluster; the keys of the dictionary."""
+        """The keys are callbacks, which are called with an error when the client changes to another cluster;
+        the values have no meaning.
+        """
 
     def leave(self, error: PulsarException) -> None:
         """Refuses all further requests, because the client uses another cluster now, where the same ids

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 Find = Callable[[bool], Awaitable[set[str]]]
-"""Returns the names of the existing topics, of partitioned topics those of the partitions; the argument says
-whether missing topics of a list may be created.
+"""Returns the names of the existing topics; a partitioned topic is replaced by its partitions. The argument
+says whether missing topics of a list may be created.
 """
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 

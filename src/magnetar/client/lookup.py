@@ -76,7 +76,9 @@ class Lookup:
         self._turn = first
         self._find = find
         self._found: Address | None = None
-        """The broker that a lookup over HTTP returned; it answers all later lookups."""
+        """The broker that a lookup over HTTP returned, and that answers later lookups; None: a lookup over
+        HTTP is needed first, if the client uses web services.
+        """
 
     def change(self, services: tuple[Address, ...], *, secured: bool, find: FindBroker | None) -> None:
         """Uses the service addresses of another cluster from now on; for the parameters see the

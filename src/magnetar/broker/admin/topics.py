@@ -341,8 +341,8 @@ class TopicAdmin:
         return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
-        """Returns the size in bytes of the entries after a position, estimated if the position is inside a
-        ledger.
+        """Returns the size in bytes of the entries after a position; the share of the position's own ledger
+        is an estimate.
 
         :raises TopicNotFound: no such topic
         """
