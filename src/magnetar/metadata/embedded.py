@@ -37,8 +37,8 @@ Transacted = tuple[list[Outcome], Edits | None]
 """The outcome of each operation, and the transaction's changes of persistent nodes, if any."""
 
 _PARTS_OF_RESERVE = 16
-"""This fraction (1/n) of the reserve is released first, which is enough for nearly all transactions; if all
-of it were released at once, other writers might take it."""
+"""The reserve divided by this number is released first, which is enough for nearly all transactions; if the
+whole reserve were released at once, other writers might take the space."""
 _FIRST_RESERVE_BYTES = 1 << 20
 """The minimum size of the reserve; otherwise it is as large as the database, up to its limit."""
 _TRANSACTIONS_A_LOOK = 256
@@ -47,8 +47,8 @@ _TRANSACTIONS_A_CHECKPOINT = 8
 """The number of transactions between two checkpoints of the write-ahead log while the reserve is
 incomplete."""
 _LEAST_BYTES = 64 << 10
-"""If a transaction finds no space, it releases this many bytes of the reserve (or half of the reserve if that
-is more), and tries again."""
+"""If there is no space for a transaction, this many bytes of the reserve (or half of the reserve if that is
+more) are released, and the transaction is tried again."""
 
 
 class UnknownMetadataFormat(MetadataError):
@@ -379,8 +379,11 @@ class EmbeddedMetadataStore:
             raise DatabaseDamaged(f"{self._path} is damaged: {error}") from error
 
     def _found(self, found: int, verify: Verify) -> Progress:
-        """Returns the recorded progress; writes it to a new database, and to a database of an older
-        format."""
+        """Returns the recorded progress. In a database that is new or of an older format, a new progress is
+        written first.
+
+        :param found: the format of the database; 0: it is new
+        """
         nodes = self._nodes
         if found >= FORMAT_VERSION:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()

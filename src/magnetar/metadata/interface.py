@@ -6,10 +6,9 @@ is durable. Calls of one turn of the loop take effect in their order, except for
 version that must create a missing node. No piece of a path is empty, ``.`` or ``..``; every operation raises
 ValueError for an invalid path.
 
-:meth:`MetadataStore.listen` reports changes to listeners that cache nodes, before or after the change is
-    answered to its caller: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not
-    reported; on RECONNECTED anything may have changed. :class:`magnetar.metadata.following.MetadataCache`
-    follows these rules.
+Listeners of :meth:`MetadataStore.listen` are told of a change before or after its caller gets the answer: the
+order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on RECONNECTED anything
+may have changed. :class:`magnetar.metadata.following.MetadataCache` follows these rules.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class MetadataUnavailable(MetadataError):
 
     Once the store answers again, the operation has taken effect or never will. A caller of
     :class:`magnetar.metadata.passing_on.ResolvingStore` gets this error only if the outcome could not be
-        determined.
+    determined.
     """
 
 
@@ -85,7 +84,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Requires the node to have this version, without a change."""
+    """Changes nothing, but requires that the node has this version; otherwise all steps fail."""
 
     path: str
     expected_version: int
@@ -241,7 +240,7 @@ class MetadataStore(Protocol):
         """Writes a node; ``sequential`` appends a ten-digit number to the path, unique below its parent while
         the parent exists.
 
-        :param expected_version: the condition of the write. None: none, the node may exist or not;
+        :param expected_version: the condition of the write. None: no condition, the node may exist or not;
             :data:`MUST_NOT_EXIST`: the node must be created; any other value: this version must be replaced
         :raises BadVersion: the condition is not met
         :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`

@@ -309,8 +309,8 @@ class ResolvingStore(PassingOnStore):
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
-    """Returns the error of a change whose repetition was refused: the outcome of its first attempt stays
-    unknown."""
+    """Returns the error of a change whose second attempt was refused, so that the outcome of the first one
+    stays unknown."""
     return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 
@@ -338,8 +338,8 @@ def _is_done(step: Step, node: Node | None) -> bool:
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:
-    """Whether a node is the result of a put of ``value``. If another process created the node, the next put
-    fails."""
+    """Whether a node has the value, the version and, if it is ephemeral, the session that a put of ``value``
+    gives it; if ``expected`` is None, only the value counts."""
     if expected is None:
         # Unconditional: no other write would have been kept anyway.
         return node.value == value

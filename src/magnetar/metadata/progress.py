@@ -61,7 +61,8 @@ class Progress(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A parent node has assigned the number ``following - 1`` to a sequential child."""
+    """Records that a parent node has assigned the number ``following - 1`` to a sequential child, so that
+    the next child gets ``following``."""
 
     parent: str
     following: int

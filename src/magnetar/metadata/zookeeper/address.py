@@ -26,8 +26,8 @@ class EnsembleAddress:
 def ensemble_address(text: str) -> EnsembleAddress:
     """Returns the address of an ensemble.
 
-    :param text: the address, with or without a scheme:
-    https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
+    :param text: the address, with or without a scheme
+        (https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/)
     :raises AddressRefused: the string is not a valid address
     """
     rest = text.strip()
