@@ -15,10 +15,10 @@ from magnetar.metadata.sqlite_nodes import SqliteNodes
 
 
 class MetadataCopy:
-    """Reads the nodes in parts, and applies later changes to the parts that it has.
+    """A copy in progress: the nodes are read in parts, and later changes are applied to parts already read.
 
-    :meth:`read` takes time, during which the copy follows the changes. :meth:`finish` determines the moment
-        that the copy shows. :meth:`close` must always be called.
+    During :meth:`read`, which takes time, the copy follows the changes. :meth:`finish` determines the moment
+    that the copy shows. :meth:`close` must always be called.
     """
 
     def __init__(self, io: Io, metadata: EmbeddedMetadataStore, path: str) -> None:

@@ -127,7 +127,7 @@ def _cap(value: object) -> int | None:
 
 
 def _most(value: object) -> int:
-    """Returns a limit; 0 (none) for a value below 0, whatever the broker's settings are."""
+    """Returns a limit; 0 (no limit) for a value below 0, even if the broker's settings have a limit."""
     return max(0, whole(value))
 
 
@@ -154,8 +154,8 @@ def _auto_subscriptions(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The fields that hold a policy in the JSON of a namespace and of a topic; None: that level has no such
-    policy."""
+    """The fields with one policy in the JSON of a namespace and of a topic; None: the policy cannot be set at
+    that level."""
 
     namespace: str | None
     topic: str | None

@@ -154,9 +154,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
     "replicate_to": None,
 }
 """Fields of ``MessageMetadata``; None for a field that is honoured, or meant for consumers, which get it
-unchanged.
-
-A SEND with messages of a transaction is refused; markers come from replicators of other brokers.
+unchanged. Only replicators of other brokers may send entries with ``marker_type``.
 """
 
 PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
@@ -176,8 +174,8 @@ PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
         "user_provided_producer_name",
     )
 )
-"""Fields of the command PRODUCER; None for a field that is honoured, or because of which the command is
-refused (``txn_enabled``)."""
+"""Fields of the command PRODUCER; None for a field that is honoured. If transactions are disabled, a command
+with ``txn_enabled`` is refused."""
 
 CONSUMER: Mapping[str, NotYet | None] = {
     **dict.fromkeys(

@@ -50,8 +50,8 @@ OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
 
 
 def merged(above: Json, own: object) -> Json:
-    """Returns the fields of one level merged with those of the level above; those of the former take
-    precedence.
+    """Returns the fields of the level above, with those of ``own`` added or replaced; null fields of ``own``
+    have no effect.
 
     :raises MetadataFailure: ``own`` is not an object
     """

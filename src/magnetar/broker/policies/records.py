@@ -99,8 +99,8 @@ async def create(metadata: MetadataStore, path: str, value: Mapping[str, object]
 async def change(
     metadata: MetadataStore, path: str, work: Callable[[Record], None], missing: BrokerError
 ) -> Record:
-    """Applies ``work`` to a record. ``work`` is repeated if another writer changed the record, so calls must
-    not build on each other.
+    """Applies ``work`` to a record. If another writer has changed the record, ``work`` is called again with
+    the new record, so it must not keep state between calls.
 
     :returns: the record as written
     :param missing: raised if the record does not exist
@@ -176,7 +176,7 @@ class Tenants:
         """Deletes the record of a tenant.
 
         :raises TenantNotFound: the tenant does not exist
-        :raises HasChildren: it has namespaces
+        :raises HasChildren: the tenant has namespaces
         """
         path = f"{POLICIES}/{name}"
         for child in await self._metadata.children(path):
@@ -371,7 +371,7 @@ class Clusters:
         """Deletes the record of a cluster.
 
         :raises ClusterNotFound: the cluster does not exist
-        :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
+        :raises PreconditionFailed: the cluster has legacy namespaces, failure domains or isolation policies
         """
         for tenant in await self._metadata.children(POLICIES):
             if await self._metadata.children(f"{POLICIES}/{tenant}/{name}"):

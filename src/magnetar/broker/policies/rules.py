@@ -75,7 +75,7 @@ def check_topic(
 def check_retention(retention: Retention) -> None:
     """Checks a retention policy.
 
-    :raises InvalidRequest: a limit is below -1, or only one of them is 0
+    :raises InvalidRequest: a limit is below -1, or only one of the two limits is 0
     """
     if retention.minutes < -1:
         raise InvalidRequest("Invalid retention policy: time limit must be >= -1")
@@ -126,8 +126,8 @@ def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, obj
 def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Sequence[str]) -> None:
     """Checks that topics of a namespace may be replicated to some clusters.
 
-    :param allowed: ``allowed_clusters`` of the namespace; empty: any
-    :raises InvalidRequest: one of the clusters is not in that list
+    :param allowed: ``allowed_clusters`` of the namespace; empty: all clusters are allowed
+    :raises InvalidRequest: one of the clusters is not in ``allowed``
     """
     for cluster in clusters:
         if allowed and cluster not in allowed:

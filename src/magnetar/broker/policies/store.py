@@ -135,7 +135,7 @@ class PolicyStore:
     async def all_namespaces(self) -> Sequence[str]:
         """Returns the namespaces of all tenants.
 
-        :raises MetadataFailure: they cannot be listed now
+        :raises MetadataFailure: the namespaces cannot be listed now
         """
         tenants = await self.tenants.names()
         return [name for tenant in tenants for name in await self.namespaces.of_tenant(tenant)]
@@ -277,7 +277,7 @@ def _namespace(path: str) -> NamespaceName:
 
 
 def _granted_for(record: Record, topic: TopicName) -> list[str]:
-    """Returns the names in a namespace's permissions that mean a topic: its own and its partitions'."""
+    """Returns the names of a topic and of its partitions that occur in the permissions of a namespace."""
     granted = (record.get("auth_policies") or {}).get("destination_auth") or {}
     return [name for name in granted if str(topic) in (name, name.rpartition(PARTITION_SUFFIX)[0])]
 

@@ -125,7 +125,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class PublishRate:
-    """A limit of publishing per second for a topic; 0 or less for none."""
+    """The limits of messages and bytes published to a topic per second; 0 or less: no limit."""
 
     messages: int = -1
     size: int = -1
@@ -146,7 +146,7 @@ class PublishRate:
 
 @dataclass(frozen=True, slots=True)
 class DispatchRate:
-    """A limit of dispatch, per period; 0 or less for none."""
+    """The limits of messages and bytes dispatched in a period; 0 or less: no limit."""
 
     messages: int = 0
     size: int = 0
