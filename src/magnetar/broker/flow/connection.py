@@ -36,9 +36,9 @@ class Departure:
         self._farewells: list[Callable[[Assigned | None], None]] = []
 
     def add(self, farewell: Callable[[Assigned | None], None]) -> None:
-        """Adds a client to be notified when the topic moves.
+        """Adds a client that must be notified before the topics are served elsewhere.
 
-        :param farewell: notifies the client
+        :param farewell: notifies the client of the next broker (None: the client must look it up)
         """
         self._farewells.append(farewell)
 

@@ -97,7 +97,8 @@ class DispatchLimiter:
         """Sets the buckets to the rate.
 
         :param messages_more: messages per second to add to the rate: the publish rate if the rate is relative
-            to it, else 0
+            to the publish rate, else 0
+        :param bytes_more: bytes per second to add, likewise
         """
         rate, now = self._rate, self._clock.monotonic()
         self._messages = self._fitted(self._messages, rate.messages, messages_more, now)
@@ -228,7 +229,7 @@ class Throttle:
         """How often the throttle had to wait, by the owner of the limit and by whether the limit of messages
         was reached."""
         self.held_by: DispatchLimiter | None = None
-        """The limiter in whose queue the throttle waits or waited last."""
+        """The limiter in whose queue the throttle waits or waited last; None: it has never waited."""
 
     def use(self, limiters: Sequence[DispatchLimiter]) -> None:
         """Replaces the limiters that apply to the subscription."""

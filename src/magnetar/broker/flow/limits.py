@@ -103,8 +103,8 @@ class PublishBuffer:
             connection.input.pause()
 
     def shrank(self, size: int) -> int:
-        """Subtracts bytes that became durable; returns the remaining bytes. If the result is negative, the
-        caller must close its connection."""
+        """Subtracts bytes that became durable; returns the bytes that are not durable yet. A negative result
+        is an internal error, after which the caller must close its connection."""
         self.used = left = self.used - size
         if self._paused and self.used <= self._max // 2:
             paused = list(self._paused)

@@ -84,7 +84,7 @@ class LoopBudget:
         self._loop = loop
         self._clock = clock
         self._planned = False
-        """Whether a turn is being counted, with the next one scheduled."""
+        """Whether the work of a turn is being counted, and the beginning of the next turn is scheduled."""
         self._left = 0
         self._floor = 0
         """The part of the budget that the taker being served must leave for others."""
@@ -94,7 +94,7 @@ class LoopBudget:
         self._first: deque[BudgetTaker] = deque()
         self._again: deque[BudgetTaker] = deque()
         self._firsts = 0
-        """The number of takers of the first queue that were served since the last one of the other queue."""
+        """The number of takers in ``_first`` that were served since a taker in ``_again`` was last served."""
         self.step_bytes = STEP_BYTES
         """The number of bytes that an admitted taker should read at a time."""
         self.put_off = 0

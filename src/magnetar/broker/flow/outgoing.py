@@ -217,7 +217,7 @@ class Outgoing:
             self._on_room()
 
     def _is_too_much(self, unsent: int) -> bool:
-        """Whether the unsent bytes are so many that requests of the client are not read."""
+        """Whether there are so many unsent bytes that reading from the client must pause."""
         if unsent > REQUESTS_HIGH_WATER:
             return True
         if self.unsent.over():

@@ -61,7 +61,7 @@ class TokenBucket:
         self._tokens -= amount
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Returns the seconds until that many tokens (at most the capacity) are available; 0 if they are."""
+        """Returns the seconds until ``amount`` tokens, or a full bucket, are available; 0 if they are now."""
         missing = min(amount, self._capacity) - self._tokens
         if missing <= 0:
             return 0.0
@@ -109,7 +109,7 @@ class PublishLimiter:
         return wait
 
     def debt(self, now: float) -> float:
-        """Returns the seconds until the published messages are within the rates again; 0 if they are."""
+        """Returns the seconds until the published messages are within the rates again; 0 if they are now."""
         wait = 0.0
         for bucket in (self._messages, self._bytes):
             if bucket is not None:

@@ -129,7 +129,7 @@ class _Ring:
         self.values = array("f", bytes(4 * 2 * WINDOWS))
 
     def go_to(self, window: int) -> None:
-        """Moves on to a window. Skipped windows have no rates, because the topic was idle."""
+        """Moves on to a window. The rates of skipped windows are 0, because the topic was idle."""
         for missed in range(max(self.newest + 1, window - WINDOWS + 1), window + 1):
             at = missed % WINDOWS * 2
             self.values[at] = self.values[at + 1] = 0.0
@@ -189,7 +189,8 @@ class LatencyHistory:
 
     def __init__(self) -> None:
         self._rings: dict[str, tuple[array[int], array[float]]] = {}
-        """For each topic, a ring of windows and one of their quantiles."""
+        """For each topic, a ring with the numbers of windows, and a ring with the quantiles of these
+        windows."""
         self._all: list[int] = []
         """The counts of all topics in the current window."""
         self._window = -1
