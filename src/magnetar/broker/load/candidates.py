@@ -200,7 +200,8 @@ class Candidates:
 
 
 def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings) -> Candidates:
-    """Returns the brokers that policies allow; no other broker can own the bundle."""
+    """Returns the brokers that may own a bundle: those that isolation policies allow, that serve its kinds of
+    topics, and whose load manager is compatible."""
     found = Candidates(set(load.brokers))
     policy = rules.isolation.of(namespace_of(bundle))
     for broker_id, broker in sorted(load.brokers.items()):

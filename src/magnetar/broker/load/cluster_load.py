@@ -206,8 +206,8 @@ class Average:
 
     @classmethod
     def assumed(cls, most: int, stats: BundleStats, samples: int = 0) -> Average:
-        """Returns an initial value with the weight of ``samples`` samples; if 0, the first sample replaces
-        it."""
+        """Returns an initial value with the weight of ``samples`` samples; if ``samples`` is 0, the first
+        sample replaces the value."""
         return cls(most, samples, stats.throughput_in, stats.throughput_out, stats.rate_in, stats.rate_out)
 
     @classmethod

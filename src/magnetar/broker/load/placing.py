@@ -104,7 +104,7 @@ class UsageHistory:
 
 
 class LeastResourceUsageWithWeight:
-    """Chooses one of the brokers whose usage is well below the average of the candidates."""
+    """Chooses at random among the brokers whose usage is well below the average, or among all candidates."""
 
     def __init__(self) -> None:
         self._history = UsageHistory()

@@ -26,7 +26,7 @@ class ShedderSettings:
     """The usage above the average from which on ThresholdShedder relieves a broker
     (loadBalancerBrokerThresholdShedderPercentage)."""
     history: float = 0.9
-    """loadBalancerHistoryResourcePercentage: the weight of the previous value in the smoothed one."""
+    """The weight of the previous value in a smoothed one (loadBalancerHistoryResourcePercentage)."""
     min_throughput: float = 10.0 * 1024 * 1024
     """The minimum throughput that ThresholdShedder moves, in bytes per second
     (loadBalancerBundleUnloadMinThroughputThreshold)."""
@@ -62,20 +62,21 @@ class ShedderSettings:
 @dataclass(frozen=True, slots=True)
 class SplitSettings:
     enabled: bool = True
-    """loadBalancerAutoBundleSplitEnabled"""
+    """Whether bundles that exceed a limit are split automatically (loadBalancerAutoBundleSplitEnabled)."""
     unload: bool = True
     """Whether the parts of a split bundle may be unloaded immediately
     (loadBalancerAutoUnloadSplitBundlesEnabled)."""
     max_topics: int = 1000
-    """The maximum number of topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
+    """The number of topics of a bundle above which it is split (loadBalancerNamespaceBundleMaxTopics)."""
     max_sessions: int = 1000
-    """The maximum number of producers and consumers of a bundle; 0 or less: no limit."""
+    """The number of producers and consumers of a bundle above which it is split; 0 or less: no limit."""
     max_rate: float = 30_000.0
     """The rate of a bundle above which it is split, in messages per second, in and out."""
     max_throughput: float = 100.0 * 1024 * 1024
     """The throughput of a bundle above which it is split, in bytes per second, in and out."""
     max_bundles: int = 128
-    """The maximum number of bundles of a namespace (loadBalancerNamespaceMaximumBundles)."""
+    """The number of bundles of a namespace at which no more of them are split
+    (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
     """The algorithm for requests that name none (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(DIVISIONS)
@@ -105,11 +106,12 @@ class ReportSettings:
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     enabled: bool = True
-    """loadBalancerEnabled; if false, a bundle goes to the broker at which it is first looked up."""
+    """Whether the leader places, moves and splits bundles (loadBalancerEnabled); otherwise a bundle goes to
+    the broker at which it is first looked up."""
     placement: str = "LeastLongTermMessageRate"
     shedder: str = "ThresholdShedder"
     shedding: bool = True
-    """loadBalancerSheddingEnabled"""
+    """Whether bundles are moved away from overloaded brokers (loadBalancerSheddingEnabled)."""
     shedding_seconds: float = 60.0
     grace_seconds: float = 1800.0
     """The time after a move in which a bundle is not moved again (loadBalancerSheddingGracePeriodMinutes)."""
@@ -118,13 +120,15 @@ class LoadSettings:
     max_topics: int = 50_000
     """The maximum number of topics of a broker (loadBalancerBrokerMaxTopics)."""
     average_difference: float = 0.10
-    """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a fraction."""
+    """How far below the average usage a broker must be for LeastResourceUsageWithWeight to prefer it, as a
+    fraction of full usage (loadBalancerAverageResourceUsageDifferenceThresholdPercentage)."""
     unload_seconds: float = 60.0
     """The maximum time for closing the topics of a bundle, in seconds (namespaceBundleUnloadingTimeoutMs)."""
     failure_domains: bool = False
-    """failureDomainsEnabled"""
+    """Whether the bundles of an anti-affinity group are spread over failure domains
+    (failureDomainsEnabled)."""
     later_versions: bool = False
-    """preferLaterVersions"""
+    """Whether bundles are placed at the brokers with the latest version (preferLaterVersions)."""
     weights: Weights = field(default_factory=Weights)
     shed: ShedderSettings = field(default_factory=ShedderSettings)
     split: SplitSettings = field(default_factory=SplitSettings)

@@ -205,7 +205,11 @@ def _down_to(
     most: int,
     why: str,
 ) -> list[Move]:
-    """Returns moves of the largest bundles that fit into the amount to move."""
+    """Returns moves of the largest bundles of a broker whose traffic together is about ``wanted``.
+
+    :param wanted: the traffic to move, in the unit of ``traffic``
+    :param most: the maximum number of moves; -1: no limit
+    """
     if len(load.brokers[broker_id].report.bundles) < 2:
         return []
     moves: list[Move] = []
@@ -308,7 +312,7 @@ class Split:
 
 
 def too_large(load: ClusterLoad, settings: SplitSettings) -> Sequence[Split]:
-    """Returns bundles that exceed a limit and can be split."""
+    """Returns bundles that exceed a limit and have at least two topics, so that they can be split."""
     found = []
     for broker_id, broker in sorted(load.brokers.items()):
         for bundle, stats in sorted(broker.report.stats.items()):
