@@ -284,8 +284,8 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
     """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind`` and with
     ``number``, their number in the topic.
 
-    If the other side has only some of several equal messages, those with an explanation are taken to be
-    missing, then the last ones.
+    If the other side has only some of several equal messages, messages with an explanation count as missing
+    first, in the order of :data:`KINDS`; then the last messages do.
 
     :param messages: the messages of the side, with their kind
     :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
@@ -315,10 +315,12 @@ def ranges(lacking: DataFrame) -> DataFrame:
 
 
 def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the places at which a producer's messages are in another order on the right: topic, producer,
-    place, other. ``place`` is that of a message on the left; ``other``, that of the equal message on the
-    right, which precedes the equal message of its predecessor. Only messages of both sides are compared. The
-    n-th of equal messages on the left corresponds to the n-th on the right.
+    """Returns the places at which a producer's messages are in another order on the right, with the columns
+    ``topic``, ``producer``, ``place`` (of a message on the left) and ``other`` (of its equal on the right).
+
+    A row means that a message follows its predecessor on the left, but precedes it on the right. Messages
+    that only one side has are ignored. Of several equal messages, the n-th on the left corresponds to the
+    n-th on the right.
     """
     equal = Window.partitionBy("pair", "print", "producer").orderBy("topic", "place")
     columns = ("pair", "print", "producer", "nth")

@@ -381,8 +381,11 @@ class TopicTable:
 
     def _remember_since(self, reader: StreamReader, end: dict[str, object]) -> int:
         """Returns the publish time, in microseconds since 1970, from which deletions must be remembered after
-        a batch. Once the table contains all messages that existed at the start of the round, any further
-        message was stored after this start, so it was published at most ``late_hours`` before it.
+        a batch.
+
+        With one partition, no deletion needs to be remembered. While messages are left that the table does
+        not contain, all deletions are remembered. Otherwise, any further message is stored after the start of
+        the round, so it was published at most ``late_hours`` before this start.
         """
         if len(Offset.from_json(end).topics) == 1:
             # No other partition has messages of the same key.

@@ -262,7 +262,9 @@ class DeltaState(TableState):
         )
 
     def _at(self, version: int, query: str) -> TableMarker | None:
-        """Returns the last batch that the table had at a version."""
+        """Returns the marker of the last batch that the table had at a version; None: no commit up to this
+        version has a marker of ``query``.
+        """
         found = (
             _marker_of(commit, query, str(self._folder))
             for number, commit in _commits(self.table)

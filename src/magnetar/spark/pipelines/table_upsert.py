@@ -67,7 +67,7 @@ _OF_ANOTHER_PROGRAM = _Rank(-2, (-1, -1, -1), -(1 << 63))
 
 
 class _Change(NamedTuple):
-    """The last message of a batch with a certain key."""
+    """The last of a batch's messages with a certain key."""
 
     rank: _Rank
     file: int

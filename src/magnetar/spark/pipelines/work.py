@@ -129,7 +129,9 @@ class Pipeline(Protocol):
     CONFIG: type[Any]
     """The type of the pipeline's section, a frozen dataclass."""
     NEEDS_SPARK: bool
-    """Whether a run uses Spark. Regardless of this, a dry run starts Spark only if it needs Spark."""
+    """Whether a run uses Spark, which is then started in advance. A dry run only starts Spark when the dry
+    run itself uses Spark.
+    """
 
     def check(self, work: Work) -> None:
         """Checks the cluster, before Spark starts.
