@@ -202,8 +202,8 @@ class LedgerReader(Protocol):
         ...
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Tells the reader that the ledger's writer has confirmed all entries up to this one, which the store
-        may not know yet."""
+        """Tells the reader that the ledger's writer has confirmed all entries up to ``entry_id``; the store
+        may not know this yet."""
         ...
 
     async def last_add_confirmed(self) -> int:

@@ -343,8 +343,8 @@ class Cursor:
         return self.state.batches.get((ledger_id, entry_id))
 
     def reset(self, position: Position) -> None:
-        """Resets the cursor to ``position``: entries before it count as consumed, entries from it on do
-        not."""
+        """Resets the cursor: all entries before ``position`` count as consumed, and all entries from
+        ``position`` on as not consumed."""
         self._rewinds += 1
         ledgers, last = self._owner.ledgers, self._owner.last_confirmed
         # Without ledgers there is nothing to go back to: the cursor belongs to a shadow without a source.

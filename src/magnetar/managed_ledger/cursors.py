@@ -154,7 +154,7 @@ class Cursors(Mapping[str, Cursor]):
                 self._cache.drop_before(min(c.wanted_from() for c in active))
 
     def is_near_end(self, cursor: Cursor) -> bool:
-        """Whether a cursor has so few entries left to read that it soon reads those being appended."""
+        """Whether a cursor has so few entries left to read that it soon reads entries being appended."""
         ledger_id, entry_id = cursor.read_position
         return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
 

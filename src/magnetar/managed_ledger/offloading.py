@@ -82,7 +82,7 @@ class Offloader:
         self.first_not_offloaded: Position = EARLIEST
         """The first position that the last successful request of a user did not offload."""
         self._wanted_below = -1
-        """Ledgers with lower ids are to be offloaded, because a user has requested it; -1: none."""
+        """Ledgers with ids below this one are to be offloaded, as a user has requested; -1: no request."""
         self.last_ledger_id = 0
         """The last ledger that was offloaded; 0: none."""
         self.last_success_ms = 0

@@ -203,7 +203,8 @@ class ShadowLedger(ManagedLedger):
         dispatched.
 
         :param size: bytes of the entry
-        :return: False if its ledger is not known yet; the record of the source is then read again
+        :return: False if the ledger of ``position`` is not known yet; the record of the source is then read
+            again
         """
         before = self.last_confirmed
         if not self.learn(position):

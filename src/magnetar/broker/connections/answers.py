@@ -62,8 +62,8 @@ MOST_BYTES = 1024 * 1024
 """The bytes of requests in progress at which reading pauses. A single request may be larger."""
 MOST_OPENING = 32
 """The maximum number of topics being loaded and subscriptions being created for one connection; further ones
-wait in order. All that wait for the same commit of the metadata continue in one turn of the loop, whose
-length this limit bounds."""
+wait in order. All requests that wait for the same commit of the metadata continue in one turn of the loop, so
+this limit bounds the length of that turn."""
 
 
 def success(request_id: int) -> BaseCommand:

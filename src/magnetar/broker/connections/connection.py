@@ -152,8 +152,8 @@ class Input:
         self.read_on()
 
     def overfull(self, stop: bool) -> None:
-        """Pauses reading (``stop``) because the client does not read the frames sent to it, or ends that
-        pause."""
+        """Pauses reading if ``stop`` is true, because the client does not read the frames sent to it;
+        otherwise ends this pause."""
         if stop:
             self.pause()
         else:

@@ -149,8 +149,8 @@ class DispatchTopic(Protocol):
 
 
 class EntrySource(Protocol):
-    """The source of a dispatcher's entries: a cursor or a replacement for it, implemented by higher
-    layers."""
+    """The source of a dispatcher's entries: a cursor, or an object of a higher layer that replaces the
+    cursor."""
 
     def has_more(self) -> bool: ...
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...

@@ -129,8 +129,8 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
 
 
 class NonPersistentFailover(NonPersistentExclusive):
-    """Sends all entries to the active consumer. A new active consumer is served at once, because the former
-    one has no acknowledgements to wait for."""
+    """Sends all entries to the active consumer. A new active consumer is served at once, because no
+    acknowledgements of the former one have to be awaited."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -231,9 +231,9 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
     def add(self, consumer: AnyConsumer) -> None:
         """Adds a consumer to the subscription.
 
-        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
-            consumers
-        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
+        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from that of the
+            other consumers
+        :raises ConsumerAssignFailure: the requested ranges belong to another consumer, or no slots are left
         """
         consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)

@@ -370,7 +370,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         self.read_more()
 
     def _replay_run(self, consumer: AnyConsumer, run: EntryRun, waiting: Sequence[Position]) -> None:
-        """Sends waiting entries of a run, which begins with the first of them, within the permits."""
+        """Sends waiting entries of a run within the permits; the first entry of the run is a waiting one."""
         chosen = array("q", [p[1] - run.first_entry_id for p in waiting if p[1] <= run.last_entry_id])
         sizes, size = array("i"), array("i", [0])
         chunked = 0
@@ -462,8 +462,8 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 class ChunkHolders:
     """The consumers of chunked messages in a Shared subscription: one consumer gets all chunks of a message.
 
-    Pulsar's ``SharedConsumerAssignor`` has done so since 2.11 (PIP-37). An instance knows the consumers that
-    got the first chunks of messages, and the chunks that wait for these consumers.
+    Pulsar's ``SharedConsumerAssignor`` follows this rule since 2.11 (PIP-37). An instance knows the consumers
+    that got the first chunks of messages, and the chunks that wait for these consumers.
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class Reason(Enum):
     """Keys were reassigned, and their former consumer has not acknowledged all its messages with these
     keys."""
     KEY_UNASSIGNED = "key_unassigned"
-    """No consumer has the slots of these keys."""
+    """No consumer has the slots of the keys of the waiting messages."""
     LOOK_AHEAD = "look_ahead"
     """So many messages wait for single consumers of a Key_Shared subscription that reading pauses."""
     RATE_LIMIT = "rate_limit"

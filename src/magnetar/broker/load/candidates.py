@@ -178,7 +178,7 @@ class Kinds:
 
 @dataclass(slots=True)
 class Candidates:
-    """The remaining brokers, and why the others were excluded."""
+    """The brokers that remain for a bundle, and the reasons why other brokers were excluded."""
 
     brokers: set[str]
     against: dict[str, str] = field(default_factory=dict)

@@ -79,7 +79,7 @@ class ClusterLoad:
         return (bundle for bundle in report.stats if bundle not in self.bundles)
 
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
-        """Takes a report into account; repeating the same one changes nothing.
+        """Takes a report into account; a report that was taken already changes nothing.
 
         :param histories: the stored histories of bundles that are new to the leader
         """

@@ -1,7 +1,7 @@
 """The one table of the fields that clients and operators may set, and whether each has an effect.
 
-The documents, REST (``Warning``) and the command line are derived from it. Fields that the broker refuses are
-not in it.
+The documents, REST (``Warning``) and the command line are derived from this table. Fields that the broker
+refuses are not in the table.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Replicator(BaseReplicator):
         """Whether the last read failed, so that the hindrance says why."""
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
-        """The other cluster may have all entries up to this one: they were stored before this load, or sent
-        before a disconnection."""
+        """The last entry that the other cluster may have: entries up to it were stored before the topic was
+        loaded, or sent before a disconnection."""
         self._dropping = False
         """Whether the other cluster drops entries that it cannot have; they are then sent one by one until it
         accepts one."""
@@ -207,8 +207,8 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def _dropped(self, position: Position) -> None:
-        """Handles an entry that the other cluster never received but drops as a duplicate, because it knows
-        higher positions from an earlier topic of the same name.
+        """Handles an entry that the other cluster never received but drops as a duplicate, because that
+        cluster knows higher positions from an earlier topic of the same name.
 
         The drop does not confirm the entry, which is sent again from time to time, until it is stored.
         """

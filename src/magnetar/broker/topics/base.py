@@ -324,8 +324,8 @@ class BaseTopic(ABC, Generic[S]):
     def fail(self, error: BaseException) -> None:
         """Closes the topic after an internal error, which may have left its state wrong.
 
-        Nothing more of it is written. In a later turn of the loop its clients are disconnected and the topic
-        is closed; after a pause, the next request loads it again. Later calls have no effect.
+        The topic writes nothing more. In a later turn of the loop its clients are disconnected, and the topic
+        is closed; after a pause, the next request loads the topic again. Later calls have no effect.
         """
         if self.failure is not None:
             return

@@ -92,7 +92,7 @@ class NoConnection:
 
 
 class TopicWriter(NoConnection):
-    """A producer for the broker's own messages, which waits for the outcome of each."""
+    """A producer for the broker's own messages, which waits for the outcome of each message."""
 
     def __init__(self, topic: Topic, name: str) -> None:
         """:param name: the producer's name for deduplication; unique in the cluster"""

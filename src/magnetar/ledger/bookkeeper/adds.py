@@ -139,7 +139,7 @@ class AddRun:
 
 
 def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
-    """Returns the same bytes, as one piece if joining is cheap, and their number."""
+    """Joins pieces into one if that is cheap; returns the pieces to send, and their total bytes."""
     size = sum(map(len, pieces))
     return (joined(pieces, size) if size <= _JOINED_BYTES else pieces), size
 

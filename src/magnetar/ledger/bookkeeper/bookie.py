@@ -87,7 +87,7 @@ class Bookie:
         self._where = where
         self._settings = settings or BookieSettings()
         self._asked: dict[Key, list[_Asked]] = {}
-        """Requests for the same entry, in the order of sending."""
+        """The unanswered requests by key; requests with the same key are in the order of sending."""
         self._streams: dict[int, list[AddStream]] = {}
         """The streams of each ledger with unanswered entries, in the order in which they began."""
         self.pending_bytes = 0

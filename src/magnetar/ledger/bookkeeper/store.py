@@ -215,7 +215,7 @@ class BookKeeperLedgerStore:
         """Asks all bookies whether they have entries under the next ledger ids; uses up the first of these
         ids.
 
-        :raises LedgerIdUsed: a bookie has some: the metadata is older than the bookies' data
+        :raises LedgerIdUsed: a bookie has such entries, because the metadata is older than the bookies' data
         """
         first, bookies = await self.records.new_id(), self.bookies.writable
 

@@ -31,7 +31,7 @@ class LogSegment:
         self.room = room
         """The kind of room from which the segment was made, which determines its use."""
         self.reserved = room in (SegmentRoom.RESERVED, SegmentRoom.LAST)
-        """Whether the segment is not for entries, except those of high priority."""
+        """Whether the segment is from the reserve, and so not for entries without high priority."""
         self.end = SEGMENT_HEADER_BYTES
         """The offset where the next group begins."""
         self.first_sequence = 0
@@ -132,7 +132,7 @@ class SegmentSupply:
         """Returns the next segment, with room for ``needed`` bytes; None if it is not ready yet; ``ready`` is
         then called when the caller should ask again.
 
-        :param refused: called instead of ``ready`` if even the reserve has no room for it
+        :param refused: called instead of ``ready`` if even the reserve has no room for such a segment
         """
         segment = self._ready
         if segment is not None and segment.size >= needed:

@@ -16,7 +16,7 @@ class SegmentState(Enum):
     table."""
 
     GROWING = "growing"
-    """The log writes to it; its index is in memory."""
+    """The log writes to the segment; the segment's index is in memory."""
     FULL = "full"
     """The log has continued in the next segment; the index is still in memory only."""
     REWRITTEN = "rewritten"

@@ -33,7 +33,7 @@ class RecordKind(IntEnum):
     PART = 1
     """All nodes in a range of paths; they replace earlier nodes in that range."""
     EDITS = 2
-    """The changes of one transaction or, if they take several entries, the last of these."""
+    """The changes of one transaction; of a transaction in several entries, the changes in the last entry."""
     MORE_EDITS = 3
     """Changes of a transaction that continues in the next entry."""
 

@@ -53,7 +53,7 @@ NEEDS_SPARK = True
 
 
 def check(work: Work) -> None:
-    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    """Checks the cluster before Spark starts; see :class:`magnetar.spark.pipelines.work.Pipeline`."""
     work.check_cluster(work.config.topic)
 
 

@@ -78,7 +78,7 @@ NEEDS_SPARK = True
 
 
 def check(work: Work) -> None:
-    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    """Checks the cluster before Spark starts; see :class:`magnetar.spark.pipelines.work.Pipeline`."""
     for side in _sides(work):
         if is_namespace(side.name):
             side.work.check_namespace(side.name)

@@ -68,7 +68,7 @@ NEEDS_SPARK = True
 
 
 def check(work: Work) -> None:
-    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    """Checks the cluster before Spark starts; see :class:`magnetar.spark.pipelines.work.Pipeline`."""
     config: TablesSection = work.config
     check_library(config)
     for each in config.topics:

@@ -221,7 +221,7 @@ def _writable(columns: pa.Schema) -> pa.Schema:
 
 
 class DeltaState(TableState):
-    """See :class:`magnetar.spark.pipelines.table_commits.TableState`."""
+    """The state of a Delta table; see :class:`magnetar.spark.pipelines.table_commits.TableState`."""
 
     def __init__(self, table: DeltaTable, folder: TableFolder) -> None:
         self.table = table

@@ -316,7 +316,7 @@ def _as_replacement(summary: Summary) -> Summary:
 
 
 class IcebergState(TableState):
-    """See :class:`magnetar.spark.pipelines.table_commits.TableState`."""
+    """The state of an Iceberg table; see :class:`magnetar.spark.pipelines.table_commits.TableState`."""
 
     def __init__(self, catalog: Catalog, table: Table, folder: TableFolder) -> None:
         self._catalog = catalog

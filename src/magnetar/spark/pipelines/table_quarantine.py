@@ -47,7 +47,7 @@ _HELD_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class QuarantineTarget:
-    """The quarantine table, as tasks write to it."""
+    """The description of a quarantine table that tasks need to write files for the table."""
 
     folder: TableFolder
     query: str

@@ -157,8 +157,8 @@ class KeyDivision:
 
         :param points: points of each consumer on the ring, 0 to halve ranges instead; only used for the first
             consumer
-        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of ``others``
-        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
+        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from ``others``
+        :raises ConsumerAssignFailure: the requested ranges belong to another consumer, or no slots are left
         """
         if others:
             self._check(consumer.policy)
@@ -248,7 +248,7 @@ class KeyedShare:
         return self.packed[place] >> SLOT_SHIFT
 
     def only(self, places: Sequence[int]) -> KeyedShare:
-        """Returns the share with only the entries at these indexes of its arrays."""
+        """Returns a share with only the entries at the indexes ``places`` of the arrays."""
         return KeyedShare(
             array("q", [self.chosen[place] for place in places]),
             array("q", [self.ids[place] for place in places]),

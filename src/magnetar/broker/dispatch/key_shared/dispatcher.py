@@ -74,9 +74,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def add(self, consumer: AnyConsumer) -> None:
         """Adds a consumer to the subscription.
 
-        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
-            consumers
-        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
+        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from that of the
+            other consumers
+        :raises ConsumerAssignFailure: the requested ranges belong to another consumer, or no slots are left
         """
         consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
@@ -213,7 +213,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.read_more()
 
     def _send_waiting_of(self, consumer: AnyKeyed, run: EntryRun) -> None:
-        """Sends the waiting entries of a run to their consumer; the run begins with the first of them."""
+        """Sends a consumer's waiting entries of a run; the first entry of the run is a waiting one."""
         limit = min(consumer.permits, self._settings.max_read_entries)
         taken = self.replay.take(consumer, (run.ledger_id, run.last_entry_id), limit)
         if len(self._sizes) < run.count:

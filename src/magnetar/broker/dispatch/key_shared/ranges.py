@@ -33,7 +33,7 @@ class KeyRanges(Protocol):
     def add(self, member: KeyedMember) -> None:
         """Adds a consumer, and assigns it slots.
 
-        :raises ConsumerAssignFailure: no slots are left for it, or its ranges belong to another consumer
+        :raises ConsumerAssignFailure: no slots are left, or the requested ranges belong to another consumer
         """
         ...
 

@@ -84,7 +84,7 @@ class PendingSnapshot:
         self.snapshot_id = snapshot_id
         self.asked_by = snapshot_id
         """The id of the pending request. Each round has its own id, so that an answer that is delivered twice
-        is never mistaken for one of the next round."""
+        is never mistaken for an answer of the next round."""
         self.started = started
         self.positions: dict[str, Position] = {}
         """The answers of the first round."""
