@@ -53,7 +53,8 @@ class CurrentLedger:
         self.writer: LedgerWriter | None = None
         """The writer of the current ledger; None also after it has failed or was closed."""
         self.summary: LedgerSummary | None = None
-        """The current ledger in the managed ledger's list, with its durable entries."""
+        """The row of the current ledger in the managed ledger's list, which counts its durable entries; None:
+        there is no current ledger."""
         self.entries = 0
         """The number of entries appended, durable or not; the caller updates it once per run."""
         self.size = 0

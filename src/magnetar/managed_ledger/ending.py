@@ -55,7 +55,7 @@ class Rolling:
         self._tasks = TaskScope(io.loop, own.name, lambda _work, error: own.fail(error))
         self._task: Task[None] | None = None
         self._next: Cancellable | None = None
-        """The timer of the pause after a failed roll, while appends wait."""
+        """The timer of the pause after a failed roll, while appends wait; None: there is no pause."""
         self.writer_fenced = False
         """Whether the writer was fenced, so that the ownership must be checked in the record before the next
         roll."""

@@ -96,7 +96,8 @@ class EntryReader:
     def read_cached(
         self, position: Position, last: Position, max_entries: int, max_bytes: int
     ) -> EntryRun | None:
-        """Returns entries from ``position`` to at most ``last``, if the first of them is in the cache."""
+        """Returns entries from ``position`` to at most ``last``; None if the first of them is not in the
+        cache."""
         ledger_id, entry_id = position
         run = self._cache.find(ledger_id, entry_id)
         if run is None:

@@ -78,7 +78,7 @@ class ManagedLedgerFactory:
         self._open_driver = open_driver
         self._tiered: TieredStorage | None = None
         self.storage_of: StorageOf | None = None
-        """Returns the tiered storage in the policies of a managed ledger."""
+        """Returns the tiered storage in the policies of a managed ledger; None: there are no policies."""
         self.note_offloading: Callable[[], Awaitable[None]] | None = None
         """Records durably that metadata refers to tiered storage, so that older releases refuse the metadata.
         None: all brokers that use the metadata support tiered storage."""
@@ -245,10 +245,11 @@ class ManagedLedgerFactory:
         return ledger
 
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
-        """Fences and closes the last ledger. An empty one is removed from the list, and its id returned.
+        """Fences and closes the last ledger. If it is empty and the managed ledger is not terminated, it is
+        removed from the list, and its id is returned; otherwise None is returned.
 
-        The caller deletes it once the record no longer names it. A lost ledger is also removed, if the
-        settings permit it.
+        The caller deletes the empty ledger once the record no longer names it. A lost ledger is also removed
+        from the list, if the settings permit it.
         """
         if not record.ledgers or record.ledgers[-1].closed_ms:
             return None

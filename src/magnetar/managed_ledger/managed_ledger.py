@@ -112,7 +112,8 @@ class ManagedLedger:
         there are no transactions."""
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
-        """Called whenever a new ledger is started; returns properties to merge into the record."""
+        """Called whenever a new ledger is started; returns properties to merge into the record. None: there
+        are none."""
         self.write_summaries: Callable[[], Awaitable[None]] | None = None
         """Writes summaries, durably, of what the next load would otherwise read from stored entries; called
         before local copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""

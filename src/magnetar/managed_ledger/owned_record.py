@@ -105,6 +105,7 @@ class OwnedRecord:
 
         Writes of this record do not wait; if one comes in between, the change is tried again.
 
+        :returns: the changed record after a put; None after a deletion
         :raises BadVersion: the other record does not have the version in the step
         :raises NodeMissing: the other record does not exist
         :raises ManagedLedgerFenced: another process has written or deleted this record

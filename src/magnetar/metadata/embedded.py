@@ -432,7 +432,8 @@ class EmbeddedMetadataStore:
         self._nodes.changes, self._nodes.edits = [], []
 
     def _note_progress(self, next_ledger_id: int) -> Edits | None:
-        """Assigns a new generation to the transaction's changes of persistent nodes."""
+        """Assigns a new generation to the transaction's changes of persistent nodes, and returns these
+        changes; None if there are none."""
         nodes = self._nodes
         if not nodes.edits:
             return None

@@ -273,7 +273,7 @@ class SqliteNodes:
         self._note_children(path)
 
     def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
-        """Makes all changes or none.
+        """Takes all steps in their order; returns a node for each put, None for the others.
 
         :raises MetadataError: a step failed; the caller must roll back the earlier steps
         """

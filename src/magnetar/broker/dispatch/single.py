@@ -56,18 +56,18 @@ class SingleConsumerDispatcher(ReadingDispatcher):
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         self._compacted: CompactedReading | None = None
-        """Replaces the cursor if the consumer reads the compacted topic."""
+        """Replaces the cursor if the consumer reads the compacted topic; None: the cursor is read."""
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
-        """The consumer that is served now."""
+        """The consumer that is served now; None: no consumer is served."""
         self._sizes = array("i", bytes(4 * 256))
         self._filters = subscription.filters
         self._put_off: Cancellable | None = None
         """A timer, after which entries that a filter rescheduled are delivered again with all unacknowledged
-        ones."""
+        ones; None: no entry was rescheduled."""
         self._left: EntryRun | None = None
-        """Entries that were read and not sent, because the consumer had no permits or its connection no
-        room."""
+        """Entries that were read and not sent, because the consumer had no permits or its connection no room;
+        None: there are none."""
 
     def use(self, settings: DispatchSettings) -> None:
         """Applies changed settings."""

@@ -42,7 +42,7 @@ class ConnectionCounts:
         self.refused = 0
 
     def opened(self, connection: Connection) -> BrokerError | None:
-        """Counts a connection; returns an error if it exceeds a limit and must be closed."""
+        """Counts a connection; returns an error if it exceeds a limit and must be closed, otherwise None."""
         self.created += 1
         self.all[connection] = None
         count = self._per_address.get(connection.host, 0) + 1

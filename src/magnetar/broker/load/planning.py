@@ -38,7 +38,7 @@ class Placer:
     def place(
         self, bundle: str, kinds: Kinds, exclude: Collection[str] = ()
     ) -> tuple[Choice | None, Candidates]:
-        """Returns the broker for a bundle, and the reasons against others.
+        """Returns the broker for a bundle (None: no broker may own it), and the reasons against others.
 
         :param exclude: brokers that must not get the bundle
         """

@@ -81,7 +81,8 @@ class Replicator(BaseReplicator):
         self._processed: Position = cursor.mark_delete
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
-        """Entries that were read but not sent: the run, their first index, and the index after the last."""
+        """Entries that were read but not sent: the run, their first index, and the index after the last;
+        None: there are none."""
         self._oldest_sent = 0.0
         self._next_run = 0.0
         """The time on the loop's clock from which a run of few entries may be sent."""

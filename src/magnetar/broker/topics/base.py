@@ -175,7 +175,8 @@ class BaseTopic(ABC, Generic[S]):
         self.failure: BaseException | None = None
         """The internal error that closed the topic; None: there was none."""
         self.on_failure: Callable[[BaseTopic[S]], object] | None = None
-        """Closes the topic; called in a later turn of the loop after the topic has failed."""
+        """Closes the topic; called in a later turn of the loop after the topic has failed. None: nothing is
+        called."""
         self.refusals: Refusals | None = None
         """Refusals of producers and messages; None if there were none."""
         self.rate_in = Rate()

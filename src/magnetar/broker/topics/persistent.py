@@ -131,7 +131,7 @@ class Topic(BaseTopic[Subscription]):
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
-        """The broker's limit of unacknowledged messages, over all Shared and Key_Shared subscriptions."""
+        """The broker's limit of unacknowledged messages in all shared subscriptions; None: no limit."""
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
         self.writes = Rate()

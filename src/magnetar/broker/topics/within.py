@@ -216,7 +216,7 @@ class RequestProducer(NoConnection):
         self._under_way: dict[Publish, int] = {}
         """Publishes without a known outcome, each with the index of its first entry."""
         self._told: Future[None] | None = None
-        """A future that is completed when all outcomes are known."""
+        """A future that is completed when all outcomes are known; None: nobody waits for them."""
 
     async def publish(self, entries: Sequence[bytes], sequence_ids: Sequence[int]) -> list[Outcome]:
         """Returns the outcome of each entry, once all are known.

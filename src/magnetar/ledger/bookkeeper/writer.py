@@ -101,7 +101,8 @@ class BookKeeperWriter:
         self._pending: deque[AddRun] = deque()
         """Runs with entries that are not confirmed yet."""
         self._growing: AddRun | None = None
-        """The last run, until it is sent to a bookie."""
+        """The last run, to which entries are added until it is sent to a bookie; None: the next append begins
+        a run."""
         self._places = [
             self._place(index, bookie_id, 0) for index, bookie_id in enumerate(record.segments[-1].ensemble)
         ]
@@ -109,7 +110,8 @@ class BookKeeperWriter:
         self._telling = False
         self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}", self._internal_error)
         self._change: Task[None] | None = None
-        """The task that changes the ensemble; while it runs, no further entries are confirmed."""
+        """The task that changes the ensemble; while it runs, no further entries are confirmed. None: the
+        ensemble is not being changed."""
         self._tried: set[str] = set()
         """Bookies that failed since an entry was last confirmed."""
         self._listener: LedgerListener | None = None
@@ -120,7 +122,8 @@ class BookKeeperWriter:
         self._sealing = False
         self._closing: Task[tuple[int, int]] | None = None
         self._settled: Future[None] | None = None
-        """A future that completes when all entries are confirmed, or the writer has ended."""
+        """A future that completes when all entries are confirmed, or the writer has ended; None: nobody waits
+        for this."""
 
     @property
     def last_add_confirmed(self) -> int:

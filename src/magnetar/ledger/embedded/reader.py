@@ -74,7 +74,7 @@ class SegmentReader:
         self._window_at = 0
 
     def header(self) -> SegmentHeader | None:
-        """Returns the segment's header if it is valid and belongs to this segment id."""
+        """Returns the segment's header; None if it is not valid or belongs to another segment id."""
         header = decode_segment_header(self._read_at(SEGMENT_HEADER_BYTES, 0))
         return header if header is not None and header.segment_id == self.segment_id else None
 

@@ -47,7 +47,8 @@ class MetadataJournal:
         self._metadata = metadata
         self._current: _Target | None = None
         self._following: _Target | None = None
-        """The journal that is being started; both journals are written until it is complete."""
+        """The journal that is being started; both journals are written until it is complete. None: no journal
+        is being started."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
         self._tasks = TaskScope(io.loop, "the metadata journal", lambda _work, error: self._try_later(error))

@@ -118,7 +118,7 @@ class Authenticating:
         self._connection = connection
         self._claim = _claim_of(connection, request)
         self._asked: Claim | None = None
-        """The claim that is being checked."""
+        """The claim that is being checked; None: no check is in progress."""
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._challenged = False
         self._timer: Cancellable | None = None
@@ -262,7 +262,7 @@ def _claim_of(connection: Connection, request: CommandConnect) -> Claim:
 
 
 def _peer_certificate(connection: Connection) -> PeerCertificate | None:
-    """Returns the client's certificate, as verified by TLS."""
+    """Returns the client's certificate, as verified by TLS; None if there is none."""
     transport = connection.transport
     found: PeerCertificate | None = transport.get_extra_info("peercert") if transport is not None else None
     return found

@@ -52,7 +52,8 @@ class KeyedReplay:
         self._slots.pop(position, None)
 
     def front(self, owner: KeyedMember) -> Position | None:
-        """Returns the lowest position that waits for nothing but permits of a consumer."""
+        """Returns the lowest position that waits for nothing but permits of a consumer; None if there is
+        none."""
         heap = self._heaps.get(owner)
         if heap is None:
             return None
@@ -65,7 +66,7 @@ class KeyedReplay:
         return None
 
     def lowest(self) -> Position | None:
-        """Returns the lowest of all positions that wait for permits."""
+        """Returns the lowest of all positions that wait for permits; None if no position does."""
         fronts = [front for owner in list(self._heaps) if (front := self.front(owner)) is not None]
         return min(fronts, default=None)
 

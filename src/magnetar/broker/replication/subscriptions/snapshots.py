@@ -60,7 +60,8 @@ class SnapshotCache:
         return min(inner, key=lambda at: self._distance(kept[at - 1].local, kept[at + 1].local))
 
     def passed(self, mark_delete: Position) -> TakenSnapshot | None:
-        """Removes all snapshots at or below a position; returns the newest of them."""
+        """Removes all snapshots at or below a position; returns the newest of them, or None if there are
+        none."""
         count = bisect_right(self._kept, mark_delete, key=_local)
         if not count:
             return None

@@ -93,7 +93,7 @@ class ReplicatedSubscriptions:
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
-        """The producer of markers, created for the first one."""
+        """The producer of markers; None until the first marker is written."""
         topic.markers.reader = self
         self.subscriptions_changed()
 
