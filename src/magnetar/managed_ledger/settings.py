@@ -55,10 +55,10 @@ class ManagedLedgerSettings:
     max_bytes_per_ledger: int = 2048 * 1024 * 1024
     """A new ledger is started at this size (managedLedgerMaxSizePerLedgerMbytes)."""
     min_rollover_ms: int = 10 * 60_000
-    """The minimum age of a ledger at which a new one is started
+    """The age in ms below which a ledger is not replaced by a new one, however full it is
     (managedLedgerMinLedgerRolloverTimeMinutes)."""
     max_rollover_ms: int = 240 * 60_000
-    """The age at which a ledger with entries is replaced by a new one
+    """The age in ms at which a ledger with entries is replaced by a new one, even if it is not full
     (managedLedgerMaxLedgerRolloverTimeMinutes)."""
     cursor_max_entries_per_ledger: int = 50_000
     """The maximum number of entries in a cursor's ledger (managedLedgerCursorMaxEntriesPerLedger)."""

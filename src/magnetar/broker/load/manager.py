@@ -115,7 +115,8 @@ class LoadManager:
         self._destinations = Destinations(io.clock, brokers)
         self._kinds: dict[str, Kinds] = {}
         self._halves: dict[str, float] = {}
-        """Bundles that were split, with the time until which reports of them are ignored."""
+        """Bundles that were split, with the time by the monotonic clock until which they are not split again,
+        because brokers may still report them."""
         self._timers: dict[str, Cancellable] = {}
         self._tasks = TaskScope(io.loop, "load balancing", owner_goes_on)
         self._runs: KeyedTasks[str, None] = KeyedTasks(self._tasks)

@@ -41,7 +41,8 @@ class PassingReplicator(BaseReplicator):
         bytes."""
         self._in_flight_size = 0
         self._last_receipt = 0.0
-        """The time of the last receipt, or of the oldest pending send if no receipt has come since."""
+        """The time of the last receipt, or of the oldest pending send if no receipt has come since; in
+        seconds, on the loop's clock."""
         self._there = RemoteProducer(common, self, topic.name, remote, topic.settings.replicator_prefix)
         self._there.connect()
 

@@ -1,5 +1,5 @@
-"""Transactions of a topic: the transaction buffer publishes markers to it, and its subscriptions have pending
-acknowledgements."""
+"""Transactions of a topic: its transaction buffer publishes markers to the topic, and its subscriptions have
+pending acknowledgements."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ class EmbeddedSettings:
     major_compaction_threshold: float = 0.5
     major_compaction_interval: float = 0.0
     compaction_share: float = 0.1
-    """The maximum share of time for rewriting."""
+    """The maximum share of time for rewriting segments, 0 to 1."""
     compaction_group_bytes: int = 64 << 10
     """The approximate size at which groups of rewritten segments end; the log can write between two
     groups."""
     compaction_bytes_per_second: float = 0.0
-    """The maximum rate of rewriting; 0: only the share of time limits it."""
+    """The maximum number of bytes that are rewritten per second; 0: only the share of time is limited."""
     compaction_entries_per_second: float = 0.0
     sort_behind: int = 4
     """A segment of the log is rewritten once, sorted by ledger, when this many sealed segments follow it,
@@ -74,7 +74,7 @@ class EmbeddedSettings:
     small_segments: int = 8
     """The number of sealed segments below half the normal size at which they are merged."""
     cursor_write_interval: float = 0.1
-    """See ``LedgerStore.cursor_write_interval``; in seconds."""
+    """The seconds between two writes of a changed cursor; see ``LedgerStore.cursor_write_interval``."""
 
     def __post_init__(self) -> None:
         smallest = 4 * SEGMENT_HEADER_BYTES

@@ -93,7 +93,7 @@ class ZooKeeperSession:
         self._password = _NO_PASSWORD
         self._last_zxid = 0
         self._alive_at = 0.0
-        """The time at which the last answered request was sent."""
+        """The time at which the last answered request was sent, in seconds of the monotonic clock."""
         self._ended_connection: Future[None] | None = None
         self._greeted: Future[Greeting | None] = outside.loop.create_future()
         self._opened: Future[None] = outside.loop.create_future()
