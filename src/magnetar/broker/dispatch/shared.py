@@ -462,8 +462,8 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 class ChunkHolders:
     """The consumers of chunked messages in a Shared subscription: one consumer gets all chunks of a message.
 
-    Pulsar's ``SharedConsumerAssignor`` follows this rule since 2.11 (PIP-37). An instance knows the consumers
-    that got the first chunks of messages, and the chunks that wait for these consumers.
+    Pulsar's ``SharedConsumerAssignor`` has followed this rule since 2.11 (PIP-37). An instance knows the
+    consumers that got the first chunks of messages, and the chunks that wait for these consumers.
     """
 
     def __init__(self) -> None:
