@@ -60,8 +60,11 @@ def write_page(
     lines = [
         "# Scale",
         "",
-        f"Measured by `python bench/scale.py` ({machine}). Run it to produce this page for another machine.",
-        "The times of single operations are medians; operations run one at a time over one connection.",
+        f"Measured by `python bench/scale.py` ({machine}).",
+        "Run this program to produce this page for your machine. The times of single operations (from",
+        "*lookup* to *list all*) are medians; these operations run one at a time over one connection.",
+        "*Grows as* compares the smallest with the largest number of topics, n. *Longest slice* is the",
+        "longest time for which a piece of background work kept the server's event loop busy.",
         "",
         "## Topics on disk",
         "",
@@ -75,8 +78,9 @@ def write_page(
         lines.append(f"| {name} | {figures} | {shown} |")
     lines += ["", _verdict(found), ""]
     lines += [f"![{title}](scale/{file})" for file, title in curves]
-    lines += ["", f"## {busy_topics:,} topics with traffic", "", "Each topic in turn gets one 100 B message,"]
-    lines += ["which is published durably, delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
+    lines += ["", f"## {busy_topics:,} topics with traffic", ""]
+    lines += ["In each round, every topic in turn gets one 100 B message, which is published durably,"]
+    lines += ["delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
     lines += [f"| {name} | {value:,.4g} |" for name, value in busy.items()]
     (docs / "scale.md").write_text("\n".join(lines) + "\n")
 
@@ -88,8 +92,8 @@ def _verdict(found: Mapping[int, Figures]) -> str:
         if grows is not None and grows > bound(found):
             worst.append(f"{name} (n^{grows:.2f})")
     if worst:
-        return f"Worse than n log n (n^{bound(found):.2f} here): {', '.join(worst)}."
-    return f"Nothing grows faster than n log n (n^{bound(found):.2f} over these sizes)."
+        return f"Faster than n log n (n^{bound(found):.2f} over these sizes) grow: {', '.join(worst)}."
+    return f"No value grows faster than n log n, which is n^{bound(found):.2f} over these sizes."
 
 
 def draw(folder: Path, found: Mapping[int, Figures]) -> list[tuple[str, str]]:
