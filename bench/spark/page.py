@@ -8,15 +8,18 @@ from typing import Any
 
 _HEAD = """# Benchmarks of the Spark source and sink
 
-`python -m bench.spark` writes this page. It starts Magnetar and Apache Pulsar 4.0.8 (fsync on in both), fills
-topics of two partitions with batches of 1,000 messages, and runs whole Spark queries: reading counts the
-rows and adds up the lengths of all columns, writing stores rows that Spark holds in memory. The JVM connector
-is StreamNative's newest in Maven Central (3.1.1.4), on the Spark version it is built for (3.1.3);
-`magnetar.spark` runs on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs after a
-warm-up run, with {rows:,} rows of 100 B or a fifth as many of 1,000 B (half of that when writing). *Rows/s*
-is measured by the wall clock. *CPU* is the CPU time of the driver, the JVM and the Python workers together;
-*server* is that of the broker with its storage. A run is void if the number of rows differs from what was
-published. All runs are in [benchmarks/spark.json](benchmarks/spark.json).
+`python -m bench.spark` writes this page. It starts Magnetar and Apache Pulsar 4.0.8 (fsync on in both),
+fills topics of two partitions with batches of 1,000 messages, and measures whole Spark queries. A
+reading query counts the rows and adds up the lengths of all columns; a writing query stores rows that
+Spark holds in memory. The JVM connector ("the connector") is the newest version of StreamNative's
+connector in Maven Central (3.1.1.4), on the Spark version for which this version was built (3.1.3);
+`magnetar.spark` runs on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs
+after a warm-up run. Reading queries have {rows:,} rows of 100 B or a fifth as many rows of 1,000 B;
+writing queries have half as many rows as reading queries. Other numbers of runs and rows are given with
+their tables. *Rows/s* is measured by the wall clock. *CPU* is the CPU time of the driver, the JVM and
+the Python workers together; *server* is the CPU time of the broker with its storage. A run is void if
+the number of rows differs from the number of published messages. All runs are in
+[benchmarks/spark.json](benchmarks/spark.json).
 
 Measured on {machine}.
 """
@@ -37,15 +40,16 @@ _TITLES = {
     "write-1000": "Writing 1,000 B",
     "store-100": "Writing a topic of 100 B to Parquet files",
 }
-_WRITING = """Three runs of Magnetar on 2026-11-27, with 1,000,000 rows of 100 B or 200,000 of 1,000 B,
-while other processes ran; the connector was measured before."""
+_WRITING = """The values of Magnetar come from three runs on 2026-11-27, with 1,000,000 rows of 100 B or
+200,000 rows of 1,000 B, while other processes ran. The connector was measured earlier."""
 _TEXTS = {
     "write-100": _WRITING,
     "write-1000": _WRITING,
     "store-100": """The connector reads the topic, and Spark writes the rows to Parquet (`python -m
 bench.spark --what store`, a million rows and three runs on 2026-11-27, while other processes ran). The
-pipelines `table` and `archive` do all that belongs to a run: listing the topic, a subscription, files with
-statistics, the commit. Each run makes a new table; Spark is running already.""",
+pipelines `table` and `archive` do everything that belongs to a run of a pipeline: they list the topic,
+use a subscription, write files with statistics, and commit. Each run makes a new table in a Spark
+session that is already running.""",
 }
 
 
