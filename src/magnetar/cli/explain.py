@@ -164,7 +164,7 @@ def add_explain_placement(commands: argparse._SubParsersAction[argparse.Argument
         help="bundle, in the form printed by pulsar-admin topics bundle-range",
     )
     add_access_flags(explain)
-    explain.add_argument("--json", action="store_true", help="print everything as JSON")
+    explain.add_argument("--json", action="store_true", help="print all findings as JSON")
 
 
 def run_explain_placement(parsed: argparse.Namespace) -> int:

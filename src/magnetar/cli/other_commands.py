@@ -105,7 +105,7 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.add_argument(
         "--top", type=_count, default=20, metavar="N", help="print the N largest topics (%(default)s); 0: all"
     )
-    report.add_argument("--json", action="store_true", help="print everything as JSON")
+    report.add_argument("--json", action="store_true", help="print the whole report as JSON, with all topics")
     report.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page with plots to FILE")
 
 

@@ -254,7 +254,7 @@ class TopicCounts:
         self._tenants: dict[str, int] = {}
         """The number of persistent topics of each tenant all of whose namespaces are known."""
         self._unknown = 0
-        """The number of topics that were created in namespaces that were not listed."""
+        """The number of notifications of new topics in namespaces whose topics are not known."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
