@@ -37,7 +37,7 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--as",
         dest="kind",
         choices=_KINDS,
-        help="command that the file configures (default: derived from the file)",
+        help="the kind of process that reads the file (default: derived from the settings in it)",
     )
     check.add_argument(
         "--accept-unhonoured",

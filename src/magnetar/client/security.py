@@ -210,7 +210,9 @@ def network_of(
     if bool(files.certificate) != bool(files.key):
         raise InvalidConfiguration("a client certificate and its private key must be set together")
     if io.secured is None:
-        raise OperationNotSupported("the network of this client does not support TLS")
+        raise OperationNotSupported(
+            "the network interface that this client was given (ClientIo) does not support TLS"
+        )
     return io.secured(options.of(shown))
 
 

@@ -132,7 +132,7 @@ class Publishing:
         return first_foreign(buffer, sends.starts, sends.ends, sends.count) < 0
 
     def _publish_apart(self, producer: Producer | None, buffer: bytes, sends: SendRun) -> None:
-        """Handles a run of a replicator, of a producer that is not open, or with forbidden entries."""
+        """Handles SENDs of a replicator or of a producer that is not open, and SENDs of forbidden entries."""
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
         elif producer.replicates:

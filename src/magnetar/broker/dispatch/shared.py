@@ -69,7 +69,7 @@ class ReplayPositions:
             self._unsorted.append(position)
 
     def discard(self, position: Position) -> None:
-        """Removes a position; its element in the list is skipped."""
+        """Removes a position. The sorted lists may still contain it, and reads of the lists then skip it."""
         self._set.discard(position)
         if not self._set:
             self.clear()

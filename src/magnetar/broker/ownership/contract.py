@@ -1,4 +1,4 @@
-"""Owners of bundles, as lookups, the loading of topics and administration request them."""
+"""The interface by which lookups, the loading of topics, and administration find the owner of a bundle."""
 
 from __future__ import annotations
 

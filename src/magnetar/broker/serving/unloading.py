@@ -54,8 +54,8 @@ class Unloads:
         self.closes_with: list[Callable[[Bundle, float], Awaitable[None]]] = []
         """Functions that close the other parts of a bundle, within a number of seconds."""
         self.unrecorded = 0
-        """The number of topics and bundles of a stopping broker whose end was not recorded in the
-        metadata."""
+        """The number of topics and bundles that the stopping broker has closed or released without recording
+        this in the metadata."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
         """Unloads a bundle; returns when other brokers may own it, or at once if this broker does not own it.

@@ -1,8 +1,8 @@
 """The log of a coordinator, or of the pending acknowledgements of a subscription: records in a managed ledger
 with one cursor, in Pulsar's format.
 
-An entry is one record or, if the settings enable batching, several records after :data:`_SEVERAL`. Both
-forms can be read under any settings.
+An entry is one record. If the settings enable batching, an entry can also be the bytes :data:`_SEVERAL`
+followed by several records. Both forms can be read under any settings.
 """
 
 from __future__ import annotations

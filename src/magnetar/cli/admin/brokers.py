@@ -48,7 +48,7 @@ def _rack(call: Call) -> str:
 
 def _set_rack(call: Call) -> object:
     if not call["group"]:
-        raise UsageError("--group is empty: give the name of the broker's group")
+        raise UsageError("--group is empty; give the name of the bookie's group")
     given = {"rack": call["rack"], "hostname": call["hostname"]}
     info = {name: value for name, value in given.items() if value is not None}
     return call.send("POST", _rack(call), {"group": call["group"]}, info)

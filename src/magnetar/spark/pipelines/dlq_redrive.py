@@ -41,10 +41,10 @@ class DlqRedriveConfig:
     """Additional options of ``format("pulsar")``."""
 
     def __post_init__(self) -> None:
-        if self.most < 0 or not self.causes:
-            raise ValueError(
-                f"causes must have at least one property, and most must be 0 or more, not {self.most}"
-            )
+        if not self.causes:
+            raise ValueError("causes is empty; name at least one property that contains the cause")
+        if self.most < 0:
+            raise ValueError(f"most is {self.most}, but must be 0 (no limit) or more")
         check_expression("where", self.where)
 
 

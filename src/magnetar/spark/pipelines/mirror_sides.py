@@ -61,8 +61,8 @@ class MirrorSide:
     name: str
     """A topic, or a namespace, which stands for its persistent topics without system topics."""
     cluster: str
-    """The name of the cluster, as ``replicate_to`` and the replicators of the other side have it; can be
-    empty.
+    """The name of this cluster in ``replicate_to`` of messages and in replicators of the other side; empty:
+    not known.
     """
 
     def _source(self) -> dict[str, str]:

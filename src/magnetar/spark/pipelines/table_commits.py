@@ -364,7 +364,7 @@ def commit_once(
             if exchange is None:
                 return state.commit(files, wanted)
             if not exchange.fits(state):
-                raise BatchTaken(f"other files of the same buckets, after {found}")
+                raise BatchTaken(f"files to the buckets of this batch since {found}")
             return state.exchange(exchange.old, files, wanted)
         except (BatchTaken, TableError):
             raise
