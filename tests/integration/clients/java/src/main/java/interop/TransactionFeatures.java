@@ -293,7 +293,9 @@ public final class TransactionFeatures {
         Transaction committed = begin();
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
         List<String> wanted = new ArrayList<>();
-        // A batch belongs to one transaction.
+        // A batch belongs to one transaction. But if messages of two transactions are pending, this client (4.0.8) may put
+        // both into the batch of their key. Flushing alone does not prevent that: a message is pending only after the answer
+        // that adds the topic to its transaction.
         for (int run = 0; run < 2; run++) {
             for (Transaction each : List.of(aborted, committed)) {
                 for (int i = run * COUNT / 2; i < (run + 1) * COUNT / 2; i++) {
@@ -304,9 +306,9 @@ public final class TransactionFeatures {
                     }
                 }
                 producer.flush();
+                CompletableFuture.allOf(sent.toArray(new CompletableFuture<?>[0])).get(SECONDS, TimeUnit.SECONDS);
             }
         }
-        CompletableFuture.allOf(sent.toArray(new CompletableFuture<?>[0])).get(SECONDS, TimeUnit.SECONDS);
         nothing(consumer);
         aborted.abort().get();
         nothing(consumer);
