@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from bookkeeper_servers import CLUSTER, BookKeeperServers
-from process_signals import stop
+from process_signals import send
 from server import Server
 
 SESSION_MS = 5000
@@ -34,10 +34,7 @@ class BrokerProcess(Server):
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        if number is signal.SIGSTOP:
-            stop(self._process.pid)
-        else:
-            self._process.send_signal(number)
+        send(self._process, number)
 
     def ended(self, seconds: float) -> int:
         """Waits until it has ended by itself; its exit code."""

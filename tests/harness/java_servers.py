@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from process_signals import stop
+from process_signals import send
 
 SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
 _READY_SECONDS = 240.0
@@ -150,10 +150,7 @@ class JavaServer:
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        if number is signal.SIGSTOP:
-            stop(self._process.pid)
-        else:
-            self._process.send_signal(number)
+        send(self._process, number)
 
     def kill(self) -> None:
         """As if the power went."""

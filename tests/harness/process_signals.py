@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -21,6 +22,14 @@ def stop(pid: int) -> None:
     while not _stopped(pid):
         assert time.monotonic() < end, f"process {pid} does not stop"
         time.sleep(0.001)
+
+
+def send(process: subprocess.Popen[str] | subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Sends a signal to a child process unless it has ended; SIGSTOP as in :func:`stop`."""
+    if number is signal.SIGSTOP:
+        stop(process.pid)
+    else:
+        process.send_signal(number)
 
 
 def _stopped(pid: int) -> bool:
