@@ -68,7 +68,7 @@ class TopicPolicyAdmin:
         return _shown(await topics.own(name, everywhere=everywhere))
 
     async def applied(self, topic: str, field: str) -> object:
-        """Returns the policy in effect for a topic; None if there is none.
+        """Returns the policy in effect for a topic; None if no level sets this policy.
 
         :param field: the field of ``TopicPolicies`` with the policy, in whose format the policy is returned
         :raises TopicNotFound: no such topic

@@ -217,7 +217,7 @@ class Outgoing:
             self._on_room()
 
     def _is_too_much(self, unsent: int) -> bool:
-        """Whether there are so many unsent bytes that reading from the client must pause."""
+        """Whether the unsent bytes exceed a limit above which the broker pauses reading from the client."""
         if unsent > REQUESTS_HIGH_WATER:
             return True
         if self.unsent.over():

@@ -262,7 +262,7 @@ def _claim_of(connection: Connection, request: CommandConnect) -> Claim:
 
 
 def _peer_certificate(connection: Connection) -> PeerCertificate | None:
-    """Returns the client's certificate, as verified by TLS; None if there is none."""
+    """Returns the client certificate that TLS has verified; None without TLS or without a certificate."""
     transport = connection.transport
     found: PeerCertificate | None = transport.get_extra_info("peercert") if transport is not None else None
     return found
