@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import compileall
+import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -31,6 +32,20 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCE, quiet=1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Appends each failure, with the last lines of its report, to the file that tools/suites names.
+
+    Only the end of a long output may be kept; tools/suites prints the failures of all suites there.
+    """
+    if not (file := os.environ.get("MAGNETAR_FAILURES")):
+        return
+    with Path(file).open("a", encoding="utf-8") as output:
+        for outcome in ("failed", "error"):
+            for report in terminalreporter.stats.get(outcome, []):
+                lines = report.longreprtext.splitlines()[-12:]
+                output.write("\n".join([f"=== {outcome}: {report.nodeid}", *lines, ""]))
 
 
 @pytest.hookimpl(wrapper=True)
