@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import TimeoutException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -63,12 +65,24 @@ class Page:
             self.browser.switch_to.active_element.send_keys(key)
 
     def push(self, words: str, within: str = "body") -> None:
-        """Waits for a button, by what it says, and clicks it."""
+        """Waits for a button, by what it says, and clicks it.
+
+        The browser clicks at the position of the button. If new statistics move it in this moment, the click
+        reaches nothing, and a user would click again.
+        """
         path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
-        found: WebElement = self.waiting.until(
-            lambda _: self.element(within).find_element(By.XPATH, path), f"no button {words!r}"
-        )
-        found.click()
+        # A new page has no such variable: the click led there.
+        heard = "arguments[0].addEventListener('click', () => window.clicked = true, true);"
+        for _ in range(5):
+            found: WebElement = self.waiting.until(
+                lambda _: self.element(within).find_element(By.XPATH, path), f"no button {words!r}"
+            )
+            with suppress(StaleElementReferenceException):
+                self.browser.execute_script(f"window.clicked = false; {heard}", found)
+                found.click()
+                if self.browser.execute_script("return window.clicked !== false"):
+                    return
+        pytest.fail(f"no click reaches the button {words!r}")
 
     def fill(self, **values: str) -> None:
         """Fields of the dialog that is open."""
