@@ -19,7 +19,7 @@ from magnetar.lazy_dataclass import dataclass
 MOST_SECONDS = 5.0
 """Maximum time in seconds that a request waits because of the rate."""
 _BURST_SECONDS = 5.0
-"""A role can send the requests of this many seconds at once."""
+"""A role can send at once as many requests as its rate permits in this time, in seconds."""
 _MOST_KNOWN = 10_000
 """Maximum number of roles and addresses whose rates are remembered; if there are more, idle ones are
 forgotten.
@@ -40,7 +40,10 @@ class TooFast(TooManyRequests):
     """A role has sent so many requests that the next one would have to wait for too long."""
 
     def __init__(self, who: str, limit: int, seconds: int) -> None:
-        """:param seconds: seconds after which the client can try again"""
+        """:param who: the role or the client address, for the error text
+        :param limit: the maximum rate, in requests per second
+        :param seconds: seconds after which the client can try again
+        """
         super().__init__(
             f"{who} exceeds {limit} admin requests per second (magnetarMaxAdminRequestsPerSecondPerRole): "
             f"try again in {seconds} s"
@@ -71,9 +74,9 @@ class AdminPace:
         }
 
     async def admit(self, who: str) -> None:
-        """Waits until the rate of a role or an address permits one more request.
+        """Waits until the rate of a role or client address permits one more request.
 
-        :raises TooFast: the request would have to wait for too long
+        :raises TooFast: the request would have to wait for longer than :data:`MOST_SECONDS`
         """
         rate = self._limits.requests_per_second
         if not rate:

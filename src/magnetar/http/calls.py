@@ -16,7 +16,7 @@ Answer = Callable[[Any], Response]
 
 
 class Several(list[object]):
-    """What a shape returns to provide several arguments of a method."""
+    """A list that a shape returns to supply several positional arguments of the called method."""
 
 
 def empty(_result: object) -> Response:

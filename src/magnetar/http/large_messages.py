@@ -41,7 +41,7 @@ _SECONDS_BEFORE_OTHERS = 15.0
 
 
 class LargeMessages:
-    """Creates the responses with stored messages of one server."""
+    """Creates the responses of one server that contain stored messages."""
 
     def __init__(self, io: Io, room_bytes: int = ROOM_BYTES) -> None:
         self._io = io
@@ -51,8 +51,10 @@ class LargeMessages:
         self._parse: type[StoredMessage] | None = None
 
     async def answer(self, read: Read) -> Response:
-        """Returns the response with the entry that ``read`` returns; 413 if the payload is larger than the
-        memory limit, 503 if the memory does not become free in time.
+        """Returns the response with the entry that ``read`` returns.
+
+        The status is 413 if twice the size of the payload exceeds the memory limit, and 503 if too many
+        requests wait for memory or the memory does not become free in time.
 
         :raises PersistenceFailure: the entry cannot be parsed, or its payload cannot be decompressed
         :raises BrokerError: an error of ``read``

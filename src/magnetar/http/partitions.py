@@ -18,9 +18,12 @@ _NOT_FOUND = 404
 async def at_each_partition(
     application: Application, endpoint: Endpoint, request: Request
 ) -> Response | None:
-    """Runs the operation of an endpoint on each partition, at the partition's owner; returns None if the
-    endpoint does not work this way or the topic has no partitions. A partition without the subscription is no
-    failure, as long as another partition has it.
+    """Runs the operation of an endpoint on each partition of a topic, at the owner of the partition.
+
+    A partition that lacks the subscription is no failure, as long as another partition has it.
+
+    :returns: a response without a body; None if the endpoint must not run on each partition
+        (``Endpoint.each``), the topic has no partitions, or this broker is the only one
     """
     if not endpoint.each:
         return None

@@ -101,7 +101,9 @@ async def namespace_policies(application: Application, request: Request) -> Resp
 
 
 async def topic_policies(application: Application, request: Request) -> Response:
-    """Returns all policies of a topic; a partition has no policies of its own.
+    """Returns the policies that are set for a topic, and the policies in effect from all levels.
+
+    A partition has no policies of its own.
 
     :raises NotAllowed: topic policies are disabled
     """

@@ -61,9 +61,7 @@ async def _runtime_settings(application: Application, request: Request) -> Respo
 
 
 async def _health(application: Application, request: Request) -> Response:
-    """Runs the health check. Every failure becomes a server error (5xx), whatever status the error usually
-    has.
-    """
+    """Runs the health check; a failure of the check itself is always answered with a server error (5xx)."""
     broker_id = request.query.get("brokerId")
     if broker_id:
         application.admin.brokers.check_broker(broker_id)

@@ -124,7 +124,7 @@ MESSAGES: Sequence[Endpoint] = (
         T.GET_METADATA,
     ),
 )
-"""Endpoints; their paths are relative to that of the namespace."""
+"""Endpoints for single messages; their paths are relative to the path of the namespace."""
 BROWSING: Sequence[Endpoint] = (
     Endpoint(
         "GET",

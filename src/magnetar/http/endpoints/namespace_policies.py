@@ -75,7 +75,7 @@ KINDS: Mapping[str, PolicyKind] = {
     "subscriptionTypesEnabled": PolicyKind(P.SUBSCRIPTION_TYPES, "array<SubscriptionType>"),
 }
 NOT_THERE = {501: "this release does not support the value"}
-"""A further error status of requests that set a policy, with its reason."""
+"""Error status, with its reason, of a request that sets a policy to a value that is not supported."""
 QUOTA_TYPE = Parameter("backlogQuotaType", "text", "destination_storage")
 
 
@@ -174,4 +174,4 @@ NAMESPACE_POLICIES: Sequence[Endpoint] = (
         refusals={412: "the namespace has no tiered storage", 501: "the driver cannot list its objects"},
     ),
 )
-"""Endpoints; their paths are relative to that of the namespace."""
+"""Endpoints for policies; their paths are relative to the path of the namespace."""

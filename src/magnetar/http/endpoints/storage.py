@@ -25,8 +25,10 @@ async def _report(application: Application, request: Request) -> Response:
 
 
 async def _make(application: Application, request: Request) -> Response:
-    """Creates a read plan. The body contains ``start`` and ``end`` (exclusive) as message ids, and
-    ``seconds``; all are optional.
+    """Creates a read plan.
+
+    The body contains ``start`` and ``end`` (exclusive) as message ids, and ``seconds``, for which the plan is
+    kept; all three are optional.
     """
     given = _body(request, "start", "end", "seconds")
     start = _position("start", given["start"]) if given.get("start") is not None else _FROM_THE_START

@@ -65,7 +65,7 @@ def _optional_position(request: Request) -> tuple[int, int] | None:
 
 
 def _behind(request: Request) -> bool:
-    """Whether a reset must move the subscription behind the given message, and not to the message itself."""
+    """Whether a reset must move the subscription behind the given message, and not to the message."""
     value = request.json()
     return isinstance(value, dict) and value.get("excluded") is True
 
@@ -230,4 +230,4 @@ SUBSCRIPTIONS: Sequence[Endpoint] = (
         each=True,
     ),
 )
-"""Endpoints; their paths are relative to that of the namespace."""
+"""Endpoints for subscriptions and backlogs; their paths are relative to the path of the namespace."""

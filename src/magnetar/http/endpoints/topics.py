@@ -203,7 +203,7 @@ def _new_properties(request: Request) -> Mapping[str, str]:
 
 
 def _removed(request: Request) -> Mapping[str, None]:
-    """Returns the topic property that the query names, with None, which removes it.
+    """Returns the change that removes the topic property named in the query: its name, mapped to None.
 
     :raises InvalidRequest: the query contains no property
     """
@@ -504,7 +504,7 @@ _ROWS: Sequence[Endpoint] = (
     *MESSAGES,
     *SUBSCRIPTIONS,
 )
-"""Endpoints; their paths are relative to that of the namespace."""
+"""Endpoints for topics; their paths are relative to the path of the namespace."""
 
 
 _BUNDLE = Endpoint(

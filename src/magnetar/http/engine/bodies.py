@@ -43,8 +43,8 @@ class Parts:
         # The first boundary may stand at the very beginning.
         self._came = bytearray(_LINE)
         self._inside = True
-        """Whether bytes before the next boundary are still to be read: those of the present part or, at
-        first, of the preamble.
+        """Whether bytes before the next boundary remain to be read: the rest of the current part or, before
+        the first part, of the preamble.
         """
 
     async def next(self) -> str | None:
@@ -128,8 +128,10 @@ class Bodies:
         self._complete: dict[Refuse, int] = {}
 
     def grew(self, holder: Refuse, size: int) -> None:
-        """Counts bytes that have arrived. If the limit is then exceeded, refuses the largest incomplete
-        bodies, possibly including that of ``holder``, before it returns.
+        """Counts received bytes of a body.
+
+        If all bodies then exceed the limit, refuses the largest incomplete ones before it returns, possibly
+        including the body of ``holder``.
         """
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size

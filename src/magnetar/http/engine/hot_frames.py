@@ -17,7 +17,9 @@ _LAST_KIND = 0x0A
 _LENGTHS_END = 1 << 63
 """Lengths of frames must be below this number, because the protocol requires their highest bit to be 0."""
 _MOST_COUNTED = 1 << 62
-"""Replaces larger lengths, which exceed every limit anyway, so that sums fit into 64 bits."""
+"""Stands for any larger length, which exceeds every limit anyway, so that sums of lengths fit into 64
+bits.
+"""
 
 
 def text_frame(text: str) -> bytes:
@@ -102,8 +104,10 @@ class FrameReader:
         return found
 
     def _size(self, data: bytes, at: int, end: int) -> int:
-        """Returns the size of the frame at ``at`` or, if its header is incomplete, of the header. 0 means
-        that wsproto must handle the frame; a negative number, that the frame is too large.
+        """Returns the size of the frame at ``at``, or of its header if the header is incomplete.
+
+        0 means that wsproto must handle the frame. A negative number is minus the size of a frame that is too
+        large.
         """
         if end - at < 2:
             return 2

@@ -119,8 +119,10 @@ class Streamed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response; ``pieces`` are sent one after another, and the event loop does other work in between. Empty
-    pieces are not sent; they only permit such work.
+    """A response.
+
+    If ``pieces`` is set, they are sent one after another, and the event loop does other work in between; an
+    empty piece sends nothing and only gives the event loop this opportunity.
     """
 
     status: int
@@ -176,12 +178,13 @@ def warned(response: Response, sentences: Iterable[str]) -> Response:
 
 
 class Arriving:
-    """Bytes from one connection that are read while they arrive. A slow reader slows down the sender: only
-    about :data:`MOST_BYTES` are buffered.
+    """Bytes from one connection that are read while they arrive.
+
+    A slow reader slows down the sender: only about :data:`MOST_BYTES` are buffered.
 
     :param hold: pauses (True) or resumes (False) reading from the sender
-    :param failure: converts a reason to the exception that :meth:`next` raises
-    :param silence: the reason if nothing arrives in time, in which ``{seconds}`` is replaced
+    :param failure: creates, from a reason, the exception that :meth:`next` raises
+    :param silence: the reason if nothing arrives in time; ``{seconds}`` in it is replaced by the time limit
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class Arriving:
         silence: str,
     ) -> None:
         self.seconds = seconds
-        """If nothing arrives for this time, in seconds, the rest counts as lost; 0: no limit."""
+        """If nothing arrives for this time, in seconds, :meth:`next` fails; 0: no limit."""
         self._loop = loop
         self._hold = hold
         self._failed = failure
@@ -229,7 +232,7 @@ class Arriving:
     async def next(self) -> bytes:
         """Waits until bytes have arrived, and returns all of them; empty at the end.
 
-        :raises Exception: what ``failure`` returns: the sender has disconnected or stopped sending
+        :raises Exception: the sender has disconnected or stopped sending; the class is chosen by ``failure``
         """
         while not self._came and not self._over:
             if self._failure:

@@ -25,7 +25,7 @@ _VERSION = "13"
 _CLOSING_SECONDS = 5.0
 """Maximum time to wait for a client's answer to a close frame, in seconds."""
 _MOST_SKIPPED = 1 << 20
-"""Maximum number of bytes of a message that is too large that are still read and discarded."""
+"""If a message is too large, its rest is read and discarded up to this number of bytes."""
 _PING = b"PING"
 
 NORMAL = 1000

@@ -171,7 +171,7 @@ def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
 
 
 def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
-    """Yields the items, and None at intervals, for which the caller should yield an empty piece."""
+    """Yields the items, and None at regular intervals: the caller then yields an empty piece."""
     for number, item in enumerate(items):
         if number % _TOPICS_A_PIECE == 0:
             yield None

@@ -198,8 +198,8 @@ def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]
 
 
 def replicated_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
-    """Like :func:`replicated_topics`, but summed over the topics of each namespace and their shadow topics;
-    for ages, the maximum.
+    """Like :func:`replicated_topics`, but with one sample for each namespace and remote cluster, and one for
+    the shadow topics of each namespace. A sample is the sum over the topics or, for ages, the maximum.
     """
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
     shadows: dict[str, list[ReplicationMetrics]] = {}

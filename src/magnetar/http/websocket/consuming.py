@@ -94,8 +94,9 @@ class Consuming:
         topics.
         """
         self._unsent: Message | None = None
-        """The last message that was sent, until the client has read it; the reference keeps its memory
-        counted.
+        """The last message that was sent, until the client has read it.
+
+        While this reference exists, the memory of the message counts against the limit.
         """
         self._parts: Iterator[tuple[str, bool]] | None = None
         """The remaining parts of a large message that is being sent."""

@@ -80,8 +80,8 @@ _COPIES = 3
 waits for the client.
 """
 _ROOM_BYTES = 64 << 20
-"""Memory limit for messages that had to be decompressed and that WebSockets are delivering, for all
-WebSockets together, in bytes.
+"""Memory limit of all WebSockets together for messages that were compressed and are being delivered, in
+bytes.
 """
 _WAITING = 1024
 _WAIT_SECONDS = 60.0

@@ -57,7 +57,9 @@ class User:
         self._claim = claim
         self._forget = forget
         self._allowed: dict[tuple[TopicOperation, Target], None] = {}
-        """The permissions that the WebSocket needs, and that were granted; the keys of the dictionary."""
+        """The permissions that the WebSocket needs and that were granted, as keys; the values are not
+        used.
+        """
         self._end: Callable[[str], object] | None = None
         self._lost: str | None = None
         """Why the user must no longer use the WebSocket; None: the user may use it."""
@@ -132,7 +134,7 @@ class User:
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
         """Checks the permissions again after they have changed.
 
-        :param touched: the namespaces and tenants whose permissions have changed; None: any
+        :param touched: the namespaces and tenants whose permissions may have changed; None: all
         :raises MetadataFailure: the permissions cannot be read now
         """
         for operation, target in list(self._allowed):
@@ -165,9 +167,9 @@ class User:
         self._disprove("The credentials of the client have expired")
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Authenticates the user again after authentication has changed.
+        """Authenticates the user again after the configuration of authentication methods has changed.
 
-        :param methods: the authentication methods that have changed; None: any
+        :param methods: the authentication methods that have changed; None: possibly all of them
         """
         if methods is not None and self._principal.method not in methods:
             return
