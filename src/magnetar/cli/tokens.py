@@ -196,7 +196,7 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a file with the given permissions, and replaces an existing file atomically."""
+    """Writes a new file with the given permissions; an existing file of this name is deleted first."""
     path.unlink(missing_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(number, "wb") as file:

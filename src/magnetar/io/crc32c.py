@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _extension() -> ModuleType | None:
-    """Returns the package's extension module; None if a release of the package has another name for it."""
+    """Returns the package's extension module; None: not found, for example because a release renamed it."""
     package = PathFinder.find_spec("crc32c")
     if package is None or package.submodule_search_locations is None:
         return None

@@ -13,12 +13,12 @@ RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _LARGEST_SHARE = 16
-"""The fraction (1/n) of its device that a reserve takes at most."""
+"""A reserve takes at most the n-th part of its device, where n is this number."""
 _STEP_BYTES = 1 << 20
 
 
 class SpaceExhausted(OSError):
-    """The device has too little room for a write that may be refused."""
+    """The device has too little room for a write, and the caller may refuse the write."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)
@@ -30,10 +30,9 @@ def is_without_room(error: BaseException | None) -> bool:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether the device has no room, or the process no file descriptors left, so that another attempt may
-    succeed.
+    """Whether an operation failed because the device is full or the process has no file descriptor left.
 
-    Client connections may take all descriptors.
+    Another attempt may succeed, for example because client connections had taken all descriptors.
     """
     return is_without_room(error) or (isinstance(error, OSError) and error.errno in _NO_FILES)
 
@@ -41,21 +40,21 @@ def is_shortage(error: BaseException | None) -> bool:
 class SpaceReserve:
     """A file whose blocks are returned to the file system, piece by piece, when no other blocks are free.
 
-    Calls block; one thread at a time uses it.
+    All methods block. Only one thread at a time may use a reserve.
     """
 
     def __init__(self, disk: Disk, directory: str, size: int, first: int | None = None) -> None:
-        """Takes over the reserve that an earlier process left; takes no further room yet.
+        """Takes over the file that an earlier process left, without reserving further space.
 
-        :param size: bytes to reserve, less on a small device; 0 reserves none
-        :param first: bytes to reserve until :meth:`grow`; None: all
+        :param size: bytes to reserve, fewer on a small device; 0: no reserve
+        :param first: bytes to reserve until :meth:`grow` is called; None: all
         """
         self._disk = disk
         self._path = f"{directory}/{RESERVE_NAME}"
         self.size = min(size, disk.total_bytes() // _LARGEST_SHARE)
         """The maximum size of the reserve in bytes."""
         self.wanted = self.size if first is None else min(first, self.size)
-        """The wanted reserve in bytes."""
+        """The size to which :meth:`fill` extends the file, in bytes."""
         self.held = self._found()
         """The current size of the file in bytes."""
 
@@ -73,7 +72,9 @@ class SpaceReserve:
         return self.held >= self.wanted
 
     def grow(self, wanted: int) -> None:
-        """Raises the wanted reserve to ``wanted`` bytes, within its maximum; :meth:`fill` takes the room."""
+        """Raises the wanted size to ``wanted`` bytes, at most the maximum size; :meth:`fill` then takes the
+        space.
+        """
         self.wanted = max(self.wanted, min(wanted, self.size))
 
     def fill(self) -> bool:
@@ -94,7 +95,9 @@ class SpaceReserve:
         return self.whole
 
     def make_room(self, wanted: int) -> bool:
-        """Releases as much as needed for ``wanted`` free bytes; returns whether so many are free."""
+        """Releases as much of the reserve as needed for ``wanted`` free bytes; returns whether they are
+        free.
+        """
         missing = wanted - self._disk.free_bytes()
         if missing <= 0:
             return True
@@ -108,7 +111,8 @@ class SpaceReserve:
         finds no room although enough bytes were free, the reserve releases ``wanted`` bytes, and ``write`` is
         called once more.
 
-        :raises OSError: as raised by ``write``, the second time or for another reason
+        :raises OSError: any error of ``write`` other than a lack of room; a lack of room if the reserve is
+            empty or the second call fails, too
         """
         self.make_room(wanted)
         try:

@@ -1,8 +1,8 @@
 """The interfaces to the world outside the process.
 
-Everything below ``broker`` gets an :class:`Io` and uses clock, randomness, files, threads and sockets
-only through it, so that one seed can replay a whole run on the simulated ones. Coroutines, futures and tasks
-come from :class:`Loop`; no code asks for "the running loop".
+Everything below ``broker`` gets an :class:`Io` and uses clock, randomness, files, threads and sockets only
+through it. Tests pass a simulated one, on which a seed replays all events. Coroutines, futures and tasks come
+from :class:`Loop`; no code asks for "the running loop".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Slices:
         self.waiting: deque[Future[None]] = deque()
         """Futures of work whose next slice is due, in the order of their turns."""
         self.giving = False
-        """Whether a call that completes the first of these futures is scheduled on the loop."""
+        """Whether a call that completes the first future in :attr:`waiting` is scheduled on the loop."""
 
     def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
         """Records a slice that blocked the loop for ``seconds``.
@@ -169,10 +169,11 @@ class File(Protocol):
     ) -> bool:
         """Starts a durable write like :meth:`write_durably`, without waiting for its end.
 
-        The loop calls ``done(None, error)``; until then, no other write to the file may begin. Must be called
-        on the loop's thread.
+        At its end, the loop calls ``done(None, error)``, where ``error`` is None if the data is durable;
+        until then, no other write to the file may begin. Must be called on the loop's thread.
 
-        :return: whether the write was started; otherwise nothing was written, and a worker must write
+        :return: whether the write was started; otherwise nothing was written, and the caller must write on a
+            worker
         """
         ...
 
@@ -369,7 +370,8 @@ class ConnectingNetwork(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Opens a TCP connection; returns it with the handler from ``factory``, after ``connection_made``.
+        """Opens a TCP connection; returns it with the handler from ``factory``, already told of the
+        connection.
 
         :raises OSError: the address does not answer, or the name has no address
         """
@@ -425,9 +427,9 @@ class ClientIo:
 
 
 def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:
-    """Returns the same bytes, as one piece if that is cheaper than passing on each.
+    """Returns the pieces, joined into a single one if copying the bytes costs less than passing each on.
 
-    :param size: the bytes of all pieces
+    :param size: the number of bytes in all pieces together
     """
     if len(pieces) == 1 or size >= LARGE_PIECE * len(pieces):
         return pieces

@@ -60,8 +60,10 @@ class Mutex(FairSemaphore):
 
 
 class NoRoom(Exception):
-    """The memory is not available; ``ever`` tells whether it could become available once others release
-    theirs."""
+    """The requested memory is not available.
+
+    :attr:`ever` tells whether a later request of this size could succeed, after others have released memory.
+    """
 
     def __init__(self, reason: str, *, ever: bool) -> None:
         super().__init__(reason)
@@ -69,7 +71,7 @@ class NoRoom(Exception):
 
 
 class Room:
-    """A number of bytes of memory, distributed first come, first served."""
+    """An amount of memory in bytes; requests for parts of it are granted in the order of their arrival."""
 
     def __init__(self, loop: Loop, size: int, *, waiting: int, seconds: float) -> None:
         """:param size: the total number of bytes
@@ -135,7 +137,9 @@ class Room:
 
 
 class Held:
-    """Bytes that were taken, until they are released or forgotten."""
+    """A part of a :class:`Room`; it is given back by :meth:`release`, or when this object is
+    garbage-collected.
+    """
 
     __slots__ = ("_room", "_size")
 

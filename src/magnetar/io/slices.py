@@ -69,8 +69,8 @@ async def each(
 
 
 def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None:
-    """Calls each step: the first millisecond of them before this returns, the others in later turns of the
-    loop.
+    """Calls each step: the first ones, for about a millisecond, before this returns; the others in later
+    turns of the loop.
 
     An error of a step is raised here, or reported to the loop; the following steps are still carried out.
 
@@ -115,8 +115,7 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
 async def next_turn(io: Io, pause: float = 0.0) -> None:
     """Waits until the next slice may begin: in a later turn of the loop that has no other slice.
 
-    So even a hundred kinds of background work at the same time block the loop no longer at a stretch than
-    one.
+    Therefore even a hundred kinds of background work at once never block the loop for longer than one slice.
 
     :param pause: seconds to wait first
     """

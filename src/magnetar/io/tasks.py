@@ -72,7 +72,7 @@ class TaskScope:
         :param name: the name of the task's work in logs
         :param may_fail: whether the owner continues after a failure, which is only logged
         :returns: the task; it is cancelled at once if the scope is closed
-        :raises ValueError: the scope has no handler of failures, and the task may not fail
+        :raises ValueError: the scope has no handler of failures, and ``may_fail`` is False
         """
         if self._on_failure is None and not may_fail:
             work.close()

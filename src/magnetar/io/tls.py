@@ -60,7 +60,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsRules:
-    """The rules for both sides of a connection."""
+    """The TLS versions and ciphers that a server or client accepts."""
 
     protocols: Sequence[str] = ()
     """The accepted versions, from ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
@@ -178,7 +178,9 @@ def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Chooses the ciphers. Python cannot select ciphers of TLS 1.3: if any of them is named, all are used."""
+    """Chooses the ciphers. Python cannot select among the ciphers of TLS 1.3: naming one enables all of
+    them.
+    """
     older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
     if not older:
         if context.maximum_version is ssl.TLSVersion.TLSv1_2:

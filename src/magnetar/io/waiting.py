@@ -1,7 +1,7 @@
 """Waits for shared tasks, for jobs and for operations in progress, and wakes the waiting tasks.
 
-A waiting task may be cancelled without cancelling the shared one. Awaiting a task directly would pass the
-cancellation on to it, and to all others that wait for it.
+A waiting task may be cancelled without cancelling the shared task. If it awaited the shared task directly,
+its cancellation would be passed on to the shared task, and from there to all other waiting tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Timer = Callable[[Callable[[], object]], Cancellable]
-"""Schedules one call."""
+"""Schedules one call of a function; returns the handle that cancels the call."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Failure = tuple[Exception, TracebackType | None]
@@ -28,8 +28,8 @@ async def finished(loop: Loop, shared: Future[T], limit: Timer | None = None) ->
     """Returns when ``shared``, a task or a future, has ended in any way, and its earlier callbacks have run:
     never within this turn of the loop.
 
-    :param limit: schedules the end of the wait
-    :returns: False if the limit came first
+    :param limit: schedules the end of the wait; None: no time limit
+    :returns: False if the time limit was reached first
     """
     ended = loop.create_future()
 
@@ -49,7 +49,7 @@ async def finished(loop: Loop, shared: Future[T], limit: Timer | None = None) ->
 async def outcome(loop: Loop, shared: Future[T]) -> T:
     """Returns the result of ``shared``, a task or a future.
 
-    :raises Exception: as raised by it
+    :raises Exception: the error of ``shared``
     """
     try:
         await finished(loop, shared)
@@ -88,7 +88,7 @@ def nobody_waits(answer: Future[T]) -> None:
 
 
 class InProgress:
-    """The operations in progress; each runs in ``with`` this object."""
+    """Counts operations in progress: each operation runs in a ``with`` block of this object."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -133,11 +133,13 @@ async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
 async def together(
     loop: Loop, items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], most: int
 ) -> list[Result]:
-    """Returns the results of ``work`` in the order of the items. Cancelling the caller cancels all calls of
-    ``work``.
+    """Returns the results of ``work`` in the order of the items.
+
+    Cancelling the caller cancels all calls of ``work``.
 
     :param most: the maximum number of concurrent calls of ``work``, at least 1
-    :raises Exception: the first failure; no other item is started after it, and those in progress have ended
+    :raises Exception: the first error of ``work``; it is raised after the calls in progress have ended, and
+        no other calls are made
     """
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
@@ -229,7 +231,9 @@ class Reminder:
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Waits for a reminder; returns at once after one since the last wait. Only one task may wait."""
+        """Waits for a reminder; returns at once if one has come since the last wait. Only one task may
+        wait.
+        """
         if not self._reminded:
             self._waiter = self._loop.create_future()
             try:

@@ -50,7 +50,7 @@ class TimerWheel:
         self._armed: Cancellable | None = None
         self._armed_slot = 0
         self.longest_delay = 0.0
-        """The largest delay of a timer in seconds, since a reader last set it to 0."""
+        """Longest time by which a slot's timers fired late, in seconds, since a reader last set this to 0."""
 
     def __len__(self) -> int:
         """Returns the number of waiting timers."""

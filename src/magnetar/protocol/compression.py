@@ -17,7 +17,9 @@ limit."""
 
 _PIECE_BYTES = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"
-"""Java clients end a ZLIB payload with this flush; the end and the checksum of its stream are missing."""
+"""The end of a flush, with which Java clients end a ZLIB payload; the stream's own end and checksum are
+missing.
+"""
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -203,7 +205,7 @@ _LARGEST_RATIOS: dict[int, int] = {
     CompressionType.LZ4: 255,
     CompressionType.SNAPPY: 64,
 }
-"""The maximum expansion of one byte of compressed data, by the formats of the codecs."""
+"""By codec: the maximum number of bytes to which one byte of compressed data can expand."""
 
 _LOADERS: dict[int, Callable[[], _Functions]] = {
     CompressionType.ZLIB: _load_zlib,

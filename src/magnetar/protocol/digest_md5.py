@@ -80,7 +80,7 @@ class DigestClient:
         """Checks the server's answer to :meth:`respond`, which proves that the server knows the password,
         too.
 
-        :raises DigestRefused: the answer does not prove it
+        :raises DigestRefused: the answer does not prove that the server knows the password
         """
         told = _directives(answer).get("rspauth", "")
         if not self._expected or not hmac.compare_digest(told.encode(), self._expected.encode()):

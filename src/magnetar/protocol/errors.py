@@ -13,12 +13,13 @@ def missing_fields(message: Message) -> str:
 
 
 class ProtocolError(Exception):
-    """Received bytes violate the protocol; subclasses tell which part of them."""
+    """Received bytes violate the protocol; subclasses tell which part of the bytes does."""
 
 
 class FrameError(ProtocolError):
-    """A frame cannot be read, because its sizes contradict each other, or it has no command. It ends the
-    connection."""
+    """A frame cannot be read, because its sizes contradict each other or it has no command; the connection is
+    then closed.
+    """
 
 
 class FrameTooLarge(FrameError):

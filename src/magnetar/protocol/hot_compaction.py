@@ -21,13 +21,13 @@ SHELVES = 256
 PLAIN = 0
 BATCH = 1
 OPENED = 2
-"""A batch that must be decompressed, or a chunk: the caller handles it."""
+"""Kind of entry: a batch that must be decompressed, or a chunk; the caller handles it."""
 WHOLE = 3
-"""An entry that cannot be opened, or with invalid sizes; it stays unchanged."""
+"""Kind of entry: it cannot be opened, or its sizes are invalid; it stays unchanged."""
 MARKER = 4
-"""A marker, which brokers write for each other; it is removed."""
+"""Kind of entry: a marker, which brokers write for each other; it is removed."""
 _MOST_ADDED = 1 << 20
-"""The step in which the bits grow, in bytes."""
+"""The maximum number of bytes by which the bitmap grows at once, in addition to 4096."""
 
 
 class LatestKeys:
@@ -41,10 +41,11 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. One dict takes twice its memory while it grows."""
+        """The number of each key's latest message. A single dict would take twice its memory while it
+        grows."""
         self.key_count = 0
         self.key_bytes = 0
-        """The bytes of all keys in memory."""
+        """The total size of all keys in memory, in bytes."""
         self.bits = bytearray()
         self.count = 0
         """The number of messages numbered so far; during the copy, the number of the next one."""
@@ -63,7 +64,8 @@ class LatestKeys:
     # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
-        """Numbers the messages of entries [first, end); returns the first that must be opened, or ``end``."""
+        """Numbers the messages of entries [first, end); returns the first that the caller must open, or
+        ``end``."""
         index = first
         while index < end:
             kind = self.look(buffer, starts[index], ends[index])
@@ -155,7 +157,8 @@ class LatestKeys:
         self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
-        """Reads back records of one part, in the order in which they were written; returns the bytes taken.
+        """Reads back records of one part, in the order of writing; returns how many bytes of ``records`` it
+        read.
 
         :param share: which of ``shares`` equal divisions of the part's keys is taken, from 0
         """
@@ -214,7 +217,7 @@ class LatestKeys:
     def _single(self, payload: bytes, position: int, end: int) -> int:
         """Examines one message of a batch; returns the offset of the next one, -1 if sizes are invalid.
 
-        ``messages`` is then 1 for a message that was removed earlier.
+        Sets ``messages`` to 1 if an earlier compaction removed the message, otherwise to 0.
         """
         self.key = self.key_end = -1
         self.size = 0
@@ -378,10 +381,10 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends those of the entries [first, end) that stay completely to ``out``, with their ids, and
+        """Appends the entries of [first, end) of which all messages stay to ``out``, with their ids, and
         their end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
 
-        :return: the entry where the call stopped (see :meth:`left_of`), or ``end``
+        :return: the index of the entry where the call stopped (see :meth:`left_of`), or ``end``
         """
         index = first
         while index < end:
@@ -415,7 +418,7 @@ class LatestKeys:
         return self.messages if kind in (BATCH, OPENED) else 1
 
     def left_of(self, payload: bytes) -> bytes:
-        """Returns an uncompressed batch of the messages that stay of the entry where :meth:`copy` stopped."""
+        """Returns the uncompressed batch at which :meth:`copy` stopped, with removed messages replaced."""
         count = self.messages
         out = bytearray()
         position = 0

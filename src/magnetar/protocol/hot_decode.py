@@ -210,10 +210,10 @@ def read_sends(
 ) -> int:
     """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position after them.
 
-    Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first one is
-    bad, ``run.count`` is 0 and ``run.error`` says why; the position moves after it for errors 1 and 3 and
-    stays for 2. A SEND is plain if it is no marker, has no message id, and has at least one message. A run
-    ends before a SEND of another transaction, or of none.
+    Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first frame is
+    bad, ``run.count`` is 0 and ``run.error`` says why; the returned position is then after the bad frame for
+    errors 1 and 3, and before it for error 2. A SEND is plain if it is no marker, has no message id, and has
+    at least one message. All SENDs of a run belong to the same transaction, or none belongs to one.
 
     :param max_count: the maximum number of SENDs to read; the capacity of ``run`` is another limit
     :raises FrameError: as :func:`next_frame`, about the first frame
@@ -265,7 +265,7 @@ def read_sends(
 
 
 def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) -> int:
-    """Reads the command of one SEND into slot ``index``."""
+    """Reads the command of one SEND into slot ``index``; returns 0, or why the SEND is not in the run."""
     position = frame + _BODY
     if end - position < 4 or buffer[frame + _BODY_TAG] != 0x32 or buffer[position - 1] != end - position:
         return _NOT_PLAIN
@@ -594,6 +594,7 @@ def deliver_at(buffer: bytes, start: int, end: int) -> int:
 
 
 def publish_time(buffer: bytes, start: int, end: int) -> int:
-    """Returns the publish time in the metadata of the entry ``buffer[start:end]``, in milliseconds; 0 if
-    unknown."""
+    """Returns the publish time in the metadata of the entry ``buffer[start:end]``, in milliseconds since
+    1970; 0: unknown.
+    """
     return _metadata_number(buffer, start, end, 0x18, 0)

@@ -1,7 +1,7 @@
-"""The origin of entries in their metadata, for replication between clusters.
+"""Reads where entries come from, for replication between clusters, from their metadata.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_origin.pxd``. Nothing here raises
-because of the content of an entry: what cannot be read counts as missing.
+because of the content of an entry: a field that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ MARKER = 4
 ENCRYPTED = 8
 """The mark of an entry that has encryption keys."""
 LACKING = 4
-"""The number of bits by which the marks that some entry lacks are shifted in the result of
-:func:`read_origins`."""
+"""The marks that some entry lacks are shifted left by this number of bits in the result of
+:func:`read_origins`.
+"""
 
 # The property with the source position, as in magnetar.naming.replicators, and the size of its name.
 _KEY = b"__MSG_PROP_REPL_SOURCE_POSITION"
@@ -46,10 +47,11 @@ def read_origins(
 ) -> int:
     """Reads the metadata of entries [first, first + count), with one slot of the last three arrays for each.
 
-    :param ledger_ids: ledger ids of source positions; -1 if there is none, or it is not ``LEDGER:ENTRY``
-    :param entry_ids: entry ids of source positions; -1 in the same cases
-    :param marks: sums of POSITION, REPLICATED, MARKER and ENCRYPTED
-    :return: all marks that some entry has; and, shifted by LACKING, all that some entry lacks
+    :param ledger_ids: receives ledger ids of source positions; -1 if there is none, or it is not
+        ``LEDGER:ENTRY``
+    :param entry_ids: receives entry ids of source positions; -1 in the same cases
+    :param marks: receives sums of POSITION, REPLICATED, MARKER and ENCRYPTED
+    :return: the marks that at least one entry has and, shifted by LACKING, the marks that at least one lacks
     """
     index = 0
     some = 0

@@ -38,15 +38,15 @@ class ReplicationRun:
     """The destination of entries, and the results of the last call of :func:`encode_replicated`."""
 
     def __init__(self, local: bytes, remote: bytes, capacity: int = 1024, placed: bool = False) -> None:
-        """:param capacity: the maximum number of entries in a call
+        """:param local: the name of this cluster in UTF-8, at most 127 bytes; ``remote``: of the other one
+        :param capacity: the maximum number of entries in a call
         :param placed: whether the entries go to a shadow topic, which gets all of them, each with its
-            position as message id and its own schema version
-        """
+            position as message id and its own schema version"""
         self.capacity = capacity
         self.placed = placed
         self.remote = remote
         self.origin = b"\x2a" + bytes((len(local),)) + local
-        """The field with the cluster that an entry comes from; names have at most 127 bytes."""
+        """The serialized field ``replicated_from`` with the name of this cluster."""
         self.max_frame = 0
         """The limit of a whole frame, in bytes."""
         self.versions: dict[bytes, bytes] = {}
@@ -64,7 +64,7 @@ class ReplicationRun:
         """The local schema version whose remote version is unknown."""
         self.frames = bytearray()
         self.sent = 0
-        """The number of entries in the frames; the next attribute is the number of their messages."""
+        """The number of entries in :attr:`frames`; these entries have :attr:`messages` messages."""
         self.messages = 0
         # The state of the present entry.
         self.start = 0
@@ -75,7 +75,7 @@ class ReplicationRun:
         self.is_chunk = False
         self.is_marker = False
         self.plain = True
-        """Whether the metadata is copied completely."""
+        """Whether the metadata of the current entry is copied as a whole."""
         self.version_at = -1
         self.version_end = -1
         self.command_end = 0
@@ -89,7 +89,7 @@ class InFlight:
         self.first = 0
         self.count = 0
         self.size = 0
-        """The bytes of the entries' frames, estimated by the average of each run."""
+        """The total size of the entries' frames in bytes; each frame counts as the average of its run."""
         self._ledgers = self._entries = self._sequences = self._sizes = array("q")
 
     def head(self) -> tuple[int, int]:
@@ -178,10 +178,11 @@ def first_dropped(
     known_entry: int,
 ) -> int:
     """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
-    position is after the known one; ``count`` if no receipt does.
+    position is after the known position; ``count`` if no receipt does.
 
     :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
     :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
+    :param known_ledger: with ``known_entry``, the last position that the other cluster may already have
     """
     index = 0
     while index < count:

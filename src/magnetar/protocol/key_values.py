@@ -26,7 +26,9 @@ _SEPARATED = "SEPARATED"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The data of a key or a value in the properties of a schema."""
+    """The name, type and properties of a key's or value's schema, as the KEY_VALUE schema's properties state
+    them.
+    """
 
     kind: str
     """The type's name in the admin interface, such as ``AVRO``."""
@@ -59,7 +61,7 @@ def kind_of(properties: Mapping[str, str], side: str) -> str:
 
 
 def declared(properties: Mapping[str, str], side: str) -> Declared:
-    """Returns the data of one of :data:`SIDES`.
+    """Returns the name, type and properties of the schema of one of :data:`SIDES`.
 
     :raises ValueError: the properties of the key or value are not JSON, or not an object
     """

@@ -31,8 +31,12 @@ def repeat_sends(
     count: int,
     max_count: int,
 ) -> int:
-    """Adds SENDs that repeat the one at ``previous``, the last of ``count`` in ``run``, to ``run``; returns
-    the new count."""
+    """Adds those SENDs to ``run`` that repeat the SEND at ``previous``; returns the new number of SENDs in
+    it.
+
+    :param previous: the position of the last SEND in ``run``
+    :param count: the number of SENDs already in ``run``
+    """
     sequence_ids, starts, ends = run.sequence_ids, run.starts, run.ends
     low = _low_byte(buffer, previous + _BODY, 0x10)
     sequence_id = sequence_ids[count - 1] + 1
@@ -77,8 +81,11 @@ def repeat_sends(
 
 
 def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: AckRun, count: int) -> int:
-    """Adds ACKs to ``run`` that repeat the one in [previous, position), which has one id, the last of
-    ``count``; returns the new count."""
+    """Adds those ACKs to ``run`` that repeat the ACK in [previous, position), which has one message id.
+
+    :param count: the number of message ids already in ``run``; the last one is the id of that ACK
+    :returns: the new number of message ids
+    """
     ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
     if buffer[previous + 11] > 127:
         return count

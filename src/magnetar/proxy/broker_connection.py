@@ -25,8 +25,7 @@ ANSWERS = {
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.ERROR: "error",
 }
-"""The name of the field that contains an answer's message, by the type of the answer; the message has the
-request id."""
+"""For each type of answer: the field of ``BaseCommand`` that contains the message with the request id."""
 _SIZE_BYTES = 4
 
 
@@ -136,7 +135,7 @@ class BrokerConnection:
         return answer
 
     def rest(self) -> bytes:
-        """The bytes that were received after CONNECTED."""
+        """Removes and returns the bytes that were received after CONNECTED."""
         return self._commands.rest()
 
     def abort(self) -> None:

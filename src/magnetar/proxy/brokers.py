@@ -122,7 +122,7 @@ class NamedBrokers:
 
 
 def _each(text: str) -> list[str]:
-    """Returns ``scheme://a`` and ``scheme://b`` for ``scheme://a,b``."""
+    """Splits a URL with several addresses: returns ``scheme://a`` and ``scheme://b`` for ``scheme://a,b``."""
     scheme, separator, rest = text.strip().partition("://")
     if not separator:
         return []
@@ -141,7 +141,7 @@ class RegisteredBrokers:
         self._metadata = metadata
         self._known: dict[str, Broker] = {}
         self._unread: set[str] = set()
-        """Names that were logged as unreadable."""
+        """Names of brokers whose unreadable records have been logged, so that each is logged only once."""
         self._turns = _InTurn()
         self._tasks = TaskScope(loop, "the list of brokers", self._internal_error)
         self._reading: Task[None] | None = None

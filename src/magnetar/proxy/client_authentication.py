@@ -59,10 +59,11 @@ class ClientAuthentication:
     def watch(
         self, refresh_seconds: float | None, send: Callable[[BaseCommand], object], end: Callable[[], object]
     ) -> None:
-        """Requests new credentials before the present ones expire.
+        """Requests new credentials before the current ones expire.
 
         :param refresh_seconds: time before the expiry; None: no credentials are requested
-        :param end: called if no credentials arrive in time
+        :param send: sends the challenge to the client
+        :param end: called at the expiry, if the client has not sent new credentials
         """
         self.stop()
         left = self._left
@@ -93,6 +94,8 @@ class ClientAuthentication:
     ) -> None:
         """Handles the client's answer to a challenge.
 
+        :param authenticated: called when the new credentials have been accepted
+        :param end: called when the new credentials have been refused
         :raises AuthenticationFailure: no challenge is open
         """
         if not self._challenged:

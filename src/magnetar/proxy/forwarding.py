@@ -221,9 +221,10 @@ class Forwarding:
         return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
     async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> BrokerResponse:
-        """Follows redirects.
+        """Sends a request to a broker and follows redirects; returns the last response.
 
-        :raises TargetDenied: a broker redirects to an address that is not a broker
+        :raises TargetDenied: a broker redirects to an address that is not a broker, or from https to http
+        :raises NotAnswered: a broker does not answer, or there are too many redirects
         """
         for _ in range(_MAX_REDIRECTS):
             answer = await self._exchanged(self._web, request, url, headers)
@@ -254,7 +255,7 @@ class Forwarding:
 
 
 def _is_of_page(path: str) -> bool:
-    """Whether a page requires that the same broker answers each time."""
+    """Whether a path belongs to a web page, all of whose requests must be answered by the same broker."""
     return path == "/" or any(_is_below(path, root) for root in _PAGE_PATHS)
 
 

@@ -172,8 +172,9 @@ def _redirect(service: ProxyService) -> BaseCommand:
 
 
 def _through_proxy(url: str) -> BaseCommand:
-    """Returns a lookup answer with the same URL for both addresses, because the client's TLS is independent
-    of the brokers'.
+    """Returns a lookup answer with the same URL for both addresses.
+
+    The client may use TLS to the proxy even if the proxy uses none to the brokers, and the other way round.
     """
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse

@@ -109,7 +109,7 @@ class ProxyService:
     # connections
 
     def opened(self, connection: object, close: Callable[[], object]) -> bool:
-        """Registers a connection; returns False if there are too many.
+        """Registers a connection; returns False if there are too many connections or the proxy is stopping.
 
         :param close: called when the proxy stops
         """
@@ -290,6 +290,7 @@ def exposition(figures: Figures, live_ops: int, live_bytes: int, cluster: str) -
     """Returns the content of ``/metrics``.
 
     :param live_ops: number of pieces of data forwarded by tunnels that are open
+    :param live_bytes: number of bytes forwarded by tunnels that are open
     """
     return "\n".join(_lines(figures, live_ops, live_bytes, cluster)) + "\n"
 

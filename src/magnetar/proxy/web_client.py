@@ -21,7 +21,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class NotAnswered(Exception):
-    """An address does not answer, or not with HTTP."""
+    """An address does not answer, or its answer is not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ NO_METHOD = ("", "none")
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """The counts of one provider, for both listeners together."""
+    """Numbers of successful and failed authentications by one provider, over the binary and HTTP
+    listeners.
+    """
 
     provider: str
     """Pulsar's class name of the provider, without the package."""
@@ -156,7 +158,7 @@ def refused(reason: str) -> AuthenticationFailure:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The identity of a client, on either listener, until it is authenticated again."""
+    """The identity of a client, on either listener; it is replaced when the client is authenticated again."""
 
     role: str
     """The name to which permissions are granted."""
@@ -179,4 +181,4 @@ ANONYMOUS = Principal("", "")
 BROKER = Principal("broker", "internal")
 """The broker itself, when it does not act for a client; no client can get this principal."""
 INTERNAL = frozenset({BROKER.method})
-"""Methods that clients cannot use."""
+"""Names of methods that clients cannot use, because the broker uses them for its own principal."""

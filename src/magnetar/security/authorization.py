@@ -26,7 +26,7 @@ class Authorizer(Protocol):
         ...
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Returns the reason why a principal lacks the permission; None if it has it.
+        """Returns the reason why a principal lacks a permission; None: the principal has the permission.
 
         :raises MetadataFailure: permissions cannot be read now
         """
@@ -81,7 +81,7 @@ class Target:
 
     @classmethod
     def of_topic(cls, topic: TopicName, subscription: str = "") -> Target:
-        """Returns the target of a topic; for a partition it also has the partitioned topic."""
+        """Returns the target of a topic, which may be a partition, or of a subscription of the topic."""
         return cls(topic.tenant, topic.namespace_name, topic, subscription)
 
     def __str__(self) -> str:

@@ -99,10 +99,10 @@ def _is_file(text: str) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    """Whether a value is probably the path of a missing file. Such a path may also be valid base64, but as a
-    key, others could guess it.
+    """Whether a value is probably the path of a missing file.
 
-    A base64 key that begins with a slash almost certainly has capital letters and digits, and its part before
+    Such a path may also be valid base64, but a path must not become a key, because others could guess it. A
+    base64 key that begins with a slash almost certainly has capital letters and digits, and its part before
     the next slash is not an existing folder.
     """
     if not text.startswith("/"):

@@ -72,7 +72,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
         frozenset((CONSUME,)),
     ),
 }
-"""Operations that need no admin role, each with the actions of which one must be granted."""
+"""For operations that need no admin role: the actions of which the role must have at least one."""
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,
@@ -120,8 +120,10 @@ class PulsarRules:
         self._grants.listen(changed)
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Returns the reason why a principal lacks a permission; None if it has it. Behind a proxy, both the
-        proxy and the role that it acts for need the permission."""
+        """Returns the reason why a principal lacks a permission; None: the principal has the permission.
+
+        Behind a proxy, both the proxy and the role that it acts for need the permission.
+        """
         if principal.method in INTERNAL:
             return None
         roles = [principal.role]
@@ -153,8 +155,11 @@ class PulsarRules:
         return self._refusal_by(grants, role, wanted, operation, target)
 
     def _refusal_to_replicate(self, role: str, target: Target) -> str | None:
-        """Returns the reason why a role may not replicate; None if it may. Tenant admins cannot grant this,
-        because such a role could change the position of any subscription."""
+        """Returns the reason why a role may not replicate; None: the role may replicate.
+
+        Tenant admins cannot grant this permission, because a role that replicates could change the position
+        of any subscription.
+        """
         if role and role in self._replicators():
             return None
         return (
@@ -214,8 +219,10 @@ class NamespaceGrants:
     of_topics: Mapping[str, Mapping[str, Actions]] = field(default_factory=dict)
     """The permissions on single topics, by the topic's full name, then by role."""
     of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
-    """The only roles that may use each subscription; a subscription that is not listed is open to all that
-    may consume."""
+    """By subscription: the only roles that may use it.
+
+    A subscription that is not listed is open to all roles that may consume.
+    """
     prefixed: bool = False
     """Whether names of subscriptions must begin with the role."""
 

@@ -14,7 +14,7 @@ from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
-"""As a body: the request has no body. As an answer: nothing is printed."""
+"""A marker: given as a body, the request has no body; returned as an answer, nothing is printed."""
 
 _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 

@@ -125,8 +125,11 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 
 
 def _peek(call: Call) -> object:
-    """Prints the first messages of a subscription's backlog. Messages that filters exclude do not count
-    towards the limit; markers that are printed do.
+    """Prints the first messages of a subscription's backlog.
+
+    Stops at the first message of an open transaction and skips messages of aborted ones, unless
+    READ_UNCOMMITTED is requested. Skipped messages and markers do not count towards the limit; printed
+    markers do.
     """
     found: list[_Message] = []
     # The older command, persistent peek-messages, has neither of these options.

@@ -16,7 +16,7 @@ from magnetar.naming.namespace_name import NamespaceName
 _MIB = 1 << 20
 Body = Callable[[Call], object]
 _RENAMED = {"messageTTL": "ttl"}
-"""Options of namespace commands that have another name in topic commands."""
+"""Maps options of namespace commands to their names in topic commands, where the names differ."""
 
 
 def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
@@ -68,9 +68,10 @@ def _means_topic(call: Call, *, create: bool) -> bool:
 
 
 def _create(call: Call, missing: NotFound) -> None:
-    """Creates the missing topic of the command.
+    """Creates the topic that the command names.
 
-    :param missing: the error for the missing topic
+    :param missing: the error of the request for the namespace of the same name; raised again if the topic's
+        namespace does not exist
     :raises NotFound: the topic's namespace does not exist
     """
     path = topic_path(call.named)
@@ -273,7 +274,7 @@ TOPIC: dict[str, PolicyCommand] = {
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
 """Policies whose values are lists that are printed as JSON."""
 _SET_TO = {"deduplication-snapshot-interval": None}
-"""Namespace policies that a ``remove`` command sets to this value."""
+"""For namespace policies that a ``remove`` command cannot remove: the value that it sets instead."""
 
 
 def _query(call: Call) -> dict[str, object]:

@@ -179,7 +179,10 @@ def _compaction_status(call: Call) -> object:
 def _state_of(call: Call, path: str, name: str, verb: str) -> str:
     """Returns the state of an operation that a user started, such as a compaction, as a sentence.
 
-    :param path: the last part of the operation's path, such as ``compaction``; also its name in the sentence
+    :param path: the last segment of the operation's path, such as ``compaction``
+    :param name: the operation, as the subject of the sentence, such as ``Compaction``
+    :param verb: the operation, in the text of an error, such as ``compacting``
+    :raises AdminError: the operation failed
     """
     told = call.ask("GET", f"{call.topic}/{path}")
     while call.get("wait-complete") and told["status"] == "RUNNING":

@@ -124,7 +124,10 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
 
 
 def _key_part(parsed: argparse.Namespace) -> bytes | None:
-    """Returns the encoded key of key/value messages; None: the key is null."""
+    """Returns the key of key/value messages, not yet encoded with the key schema; None: the key is null.
+
+    :raises Refused: several flags give a key
+    """
     named = [
         name
         for name, given in (

@@ -68,7 +68,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def _about(parsed: argparse.Namespace) -> dict[str, object]:
-    """Returns a description of the run, which the results contain."""
+    """Returns the flags that describe the run, by name; they become part of the results."""
     names = (
         "command",
         "raw",
@@ -92,8 +92,10 @@ def _about(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
-    """Returns the object that prints live rates, and their interval in seconds; None if live rates were not
-    requested and the output is no terminal.
+    """Returns the object that prints live rates, and their interval in seconds.
+
+    The object is None if several processes share the run, or if live rates were not requested and the output
+    is no terminal.
     """
     if share.of > 1:
         return None, 1.0
@@ -157,7 +159,10 @@ def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[s
 
 
 def _made(admin: AdminClient, topic: str, partitions: int) -> int:
-    """Creates a topic unless it exists; returns its number of partitions."""
+    """Creates a partitioned topic unless it exists; returns its number of partitions.
+
+    :raises Conflict: the topic exists and is not partitioned
+    """
     try:
         admin.create_partitioned_topic(topic, partitions)
     except Conflict:

@@ -289,7 +289,9 @@ class Load:
 
     @property
     def lost(self) -> int:
-        """The number of messages that have receipts but did not arrive at every receiver."""
+        """Number of missing deliveries: messages with receipts, times the receivers of each, minus messages
+        received.
+        """
         return max(0, self.published * self._copies - self.received)
 
     def _is_quiet(self, received: int, since: float) -> bool:

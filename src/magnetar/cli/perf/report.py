@@ -31,7 +31,7 @@ _MS = 1_000_000
 
 
 def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, object]:
-    """Returns the raw results of one process; :func:`added_up` combines those of several processes.
+    """Returns the raw results of one process; :func:`added_up` combines the results of several processes.
 
     :param size: size of a published payload, in bytes
     :param disorder_counts: whether messages that arrive out of order make the run fail

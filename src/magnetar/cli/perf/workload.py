@@ -36,7 +36,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the work this process does."""
+    """The part of the work that this process does, if several processes share a run."""
 
     index: int = 0
     of: int = 1

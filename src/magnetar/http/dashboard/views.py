@@ -37,7 +37,7 @@ HEARTBEAT = b":\n\n"
 
 
 class Views:
-    """The views of the pages of one HTTP server."""
+    """The event streams of the dashboard pages that one HTTP server serves."""
 
     def __init__(self) -> None:
         self._shown = Shown()

@@ -62,8 +62,8 @@ class FrameReader:
         """Processes received bytes; returns the frames that they complete: text messages as strings, and
         other frames as bytes for wsproto.
 
-        The first frame that is not a single text frame, and all later bytes, are passed on as they arrive.
-        None stands for a frame whose announced size is too large; its content is skipped.
+        The first frame that only wsproto can handle, such as a binary frame, and all later bytes are passed
+        on as they arrive. None stands for a frame whose announced size is too large; its content is skipped.
         """
         if self.left_out:
             skipped = min(self.left_out, len(data))

@@ -1,4 +1,4 @@
-"""The real interfaces, except that the clock can be advanced; timers that this makes due fire at once."""
+"""The real interfaces, with a clock that a program can advance; timers that become due then fire at once."""
 
 from __future__ import annotations
 

@@ -10,20 +10,26 @@ from magnetar.io.advancing.under_way import CountedProcess, CountedWorker, Under
 from magnetar.io.interfaces import Clock, Io, Service
 
 FINE_SECONDS = 600.0
-"""The last seconds of an advance, in which time moves from one timer to the next, each time after the
-consequences of earlier timers."""
+"""Length of the last part of an advance, in seconds of the advanced clock.
+
+In this part, time moves from one timer to the next, each time after the consequences of earlier timers.
+"""
 _FINE_STRIDES = 600
 _COARSE_STRIDES = 60
 _SOON_SECONDS = 0.1
-"""A wait of fewer seconds counts as a pause in work that is in progress."""
+"""If the next timer is due within this time, in seconds, it counts as a pause of work in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
-"""The real seconds for which a step waits until the loop is quiet; with active clients, it may never be."""
+"""Maximum real time for which a step waits until the loop is quiet, in seconds.
+
+With active clients, the loop may never be quiet.
+"""
 _LAST_REST_SECONDS = 2.0
-"""The real seconds for which an advance waits at its end until the loop is quiet, for example on a slow
-disk."""
+"""Maximum real time for which an advance waits at its end until the loop is quiet, in seconds, for example on
+a slow disk.
+"""
 _LONGEST_SECONDS = 3.0
-"""The real seconds after which the rest of an advance is made in one step."""
+"""If an advance has taken this long, in seconds of real time, the rest of it is made in one step."""
 
 
 class AdvancingIo:
@@ -31,7 +37,7 @@ class AdvancingIo:
 
     def __init__(self, real: Io, loop: QuietLoop, ahead: float = 0.0) -> None:
         """:param real: the interfaces of ``loop``
-        :param ahead: the seconds by which the time is ahead at the start
+        :param ahead: how far the clock is ahead of the real clock at the start, in seconds
         """
         self._real_loop = loop
         self.under_way = UnderWay(loop)
@@ -56,9 +62,9 @@ class AdvancingIo:
         """Returns when all timers due within ``seconds`` from now have fired, with their immediate
         consequences.
 
-        Time advances from one timer to the next. Over a long span, until ten minutes before its end, each
-        step is at least a sixtieth of the span, so that periodic work of every minute does not run 1,440
-        times per day. Timers that are due less than a tenth of a second after the end, or after one
+        Time advances from one timer to the next. In the part of a long advance before its last ten minutes,
+        each step is at least a sixtieth of this part, so that periodic work of every minute does not run
+        1,440 times per day. Timers that are due less than a tenth of a second after the end, or after one
         another, also fire, so the final time may be later.
 
         :param seconds: 0 or more
@@ -83,7 +89,9 @@ class AdvancingIo:
         return await self.under_way.rest(_LAST_REST_SECONDS)
 
     async def _see_through(self) -> None:
-        """Advances the clock until the work in progress no longer pauses."""
+        """Advances the clock over the pauses of work in progress, until no timer is due soon (at most 200
+        times).
+        """
         for _ in range(_MOST_PAUSES):
             due = self.loop.next_due()
             if due is None or due - self.loop.time() > _SOON_SECONDS:

@@ -21,7 +21,7 @@ class QuietLoop(asyncio.SelectorEventLoop):
 
 
 class AdvancingTimer:
-    """A call that waits for its time."""
+    """A call that is scheduled for a certain time of the advanced clock."""
 
     __slots__ = ("_args", "_callback")
 
@@ -51,10 +51,10 @@ class AdvancingLoop:
     """
 
     def __init__(self, loop: QuietLoop, ahead: float = 0.0) -> None:
-        """:param ahead: the seconds by which the time is ahead"""
+        """:param ahead: how far the clock is ahead of the real clock at the start, in seconds"""
         self._loop = loop
         self.ahead = ahead
-        """The time by which the clock was advanced, in seconds."""
+        """How far the clock is ahead of the real clock, in seconds."""
         self._timers: list[tuple[float, int, AdvancingTimer]] = []
         self._numbers = count()
         self._armed: asyncio.Handle | None = None
@@ -85,7 +85,9 @@ class AdvancingLoop:
         self._loop.call_exception_handler(context)
 
     def next_due(self) -> float | None:
-        """Returns the time at which the next timer is due, by :meth:`time`; None if there is none."""
+        """Returns the time at which the next timer is due, on the clock of :meth:`time`; None: no timer
+        waits.
+        """
         while self._timers and not self._timers[0][2].waits:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

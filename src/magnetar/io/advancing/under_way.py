@@ -15,7 +15,7 @@ Done = Callable[[T | None, BaseException | None], object]
 
 
 _PROCESS_SECONDS = 30.0
-"""The real seconds that processes may take for all requests together."""
+"""Maximum real time for which :meth:`UnderWay.rest` waits for answers of child processes, in seconds."""
 
 
 class UnderWay:
@@ -25,7 +25,7 @@ class UnderWay:
         self._loop = loop
         self._count = 0
         self.questions = 0
-        """The number of requests to processes in progress."""
+        """Number of requests to child processes that are not answered yet."""
         self._waiting: list[Future[None]] = []
 
     def began(self) -> None:

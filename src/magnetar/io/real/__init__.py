@@ -100,8 +100,10 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads
 
 
 def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites | None]:
-    """Returns a function that returns the loop's kernel writes, created on first use; None if not
-    available."""
+    """Returns a function that returns the kernel writes of the loop, which its first call sets up.
+
+    The function returns None if the system or the loop does not support kernel writes.
+    """
 
     @cache
     def made() -> KernelWrites | None:
@@ -146,7 +148,7 @@ def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNe
 
 
 def is_running(loop: Loop) -> bool:
-    """Whether this loop is the one that makes the call."""
+    """Whether the caller is running on this loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

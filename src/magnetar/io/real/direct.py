@@ -80,7 +80,8 @@ class DirectWriter:
             self._direct = -1
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> bool:
-        """Writes all of ``data`` and makes it durable; returns False if the file system refuses such writes.
+        """Writes all of ``data`` and makes it durable; returns False if the file system refuses direct
+        writes.
 
         The rest of the last block becomes zeros.
 
@@ -102,8 +103,9 @@ class DirectWriter:
         writes: KernelWrites,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Starts a write like :meth:`write`; ``done`` is called on the loop when it is durable, or with the
-        error.
+        """Starts a write like :meth:`write`, without waiting for its end.
+
+        At its end, ``done(None, error)`` is called on the loop; ``error`` is None if the data is durable.
 
         :return: whether the write was started; otherwise nothing was written
         """
@@ -211,7 +213,7 @@ class _Fields(ctypes.Structure):
 
 
 class _Request:
-    """A reusable request."""
+    """A reusable ``iocb`` for durable writes."""
 
     def __init__(self, eventfd: int) -> None:
         self.fields = _Fields(opcode=_PWRITE, rw_flags=os.RWF_DSYNC, flags=_EVENTFD, eventfd=eventfd)
@@ -220,7 +222,7 @@ class _Request:
 
 
 class KernelWrites:
-    """The kernel writes of one event loop.
+    """Durable writes of one event loop that the kernel performs asynchronously, without a thread (Linux AIO).
 
     Waking a thread, and alternating with it at the interpreter's lock, costs more than a small write.
     """
@@ -228,7 +230,7 @@ class KernelWrites:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets up kernel writes.
 
-        :raises OSError: the system does not support them, or has no more of them
+        :raises OSError: the system does not support kernel writes, or its limit of them is reached
         :raises NotImplementedError: the loop cannot watch descriptors
         """
         self._loop = loop

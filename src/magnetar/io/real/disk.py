@@ -141,7 +141,9 @@ class RealDisk:
     """The files below ``root``, which is created if it is missing."""
 
     def __init__(self, root: str | Path, writes: Callable[[], KernelWrites | None] = lambda: None) -> None:
-        """:param writes: returns the kernel writes for files, on the loop's thread; None if not available"""
+        """:param writes: returns the kernel writes of the loop, or None if they are not available; called on
+        the loop's thread
+        """
         self._root = Path(root).absolute()
         self._writes = writes
         self._buffers = StagingBuffers()

@@ -29,8 +29,10 @@ with its parent."""
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Registers a method to be called in each process that is forked from this one, while its object
-    exists."""
+    """Registers a method that is then called in each process forked from this one.
+
+    The registration ends when the method's object is garbage-collected.
+    """
     _in_children[:] = [each for each in _in_children if each() is not None]
     _in_children.append(WeakMethod(call))
 
@@ -92,8 +94,8 @@ class Together(Generic[T]):
 class Slots:
     """A fixed number of slots that threads take and the loop gives back.
 
-    Taking a free slot costs two calls of a deque, which are atomic, and no lock. Threads that wait are woken
-    once in a turn of the loop.
+    Taking a free slot costs two calls of a deque, which are atomic, and no lock. Waiting threads are woken at
+    most once per turn of the loop.
     """
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -107,7 +109,7 @@ class Slots:
     def take(self) -> None:
         """Blocks until a slot is free.
 
-        :raises RuntimeError: none was free, and none will be given back
+        :raises RuntimeError: no slot is free, and the loop has ended, so none will be given back
         """
         try:
             self._free.pop()
@@ -248,8 +250,10 @@ def _told(done: asyncio.Future[None], failure: BaseException | None) -> None:
 
 _IN_CALLBACK = "a blocking call in a callback of the client; hand the work to another thread"
 _LOOK_SECONDS = 1.0
-"""The seconds between checks of a waiting thread, because a signal just before the wait begins, or to another
-thread, does not wake it."""
+"""Interval at which a waiting thread wakes up to handle signals, in seconds.
+
+A signal just before the wait begins, or to another thread, does not wake it.
+"""
 
 
 class Outcome(Generic[T]):
@@ -397,13 +401,15 @@ class LoopThread:
             tell(self.loop, call, *arguments)
 
     def new_slots(self, count: int) -> Slots:
-        """Returns slots that this loop gives back; the end of the loop ends the wait of threads for one."""
+        """Returns slots that this loop gives back; when the loop ends, threads that wait for a slot get an
+        error.
+        """
         slots = Slots(count, self.loop)
         self._slots.add(slots)
         return slots
 
     def new_byte_slots(self, amount: int) -> ByteSlots:
-        """Returns slots like :meth:`new_slots`, for a number of bytes."""
+        """Returns a limit of ``amount`` bytes that this loop gives back; see :meth:`new_slots`."""
         slots = ByteSlots(amount)
         self._slots.add(slots)
         return slots

@@ -15,9 +15,10 @@ BACKLOG = 1024
 
 @contextmanager
 def looking_up(host: str) -> Iterator[None]:
-    """Converts errors of host names that cannot be looked up (``a..b``, or a label of 64 letters).
+    """A context manager that converts the error for a malformed host name, such as ``a..b``, to a
+    ``gaierror``.
 
-    :raises socket.gaierror: the name cannot be looked up, so that no host has it
+    :raises socket.gaierror: the name is malformed or has a label of more than 63 letters, so no host has it
     """
     try:
         yield
@@ -26,7 +27,7 @@ def looking_up(host: str) -> Iterator[None]:
 
 
 def of_asyncio(factory: Callable[[], StreamProtocol]) -> Callable[[], Any]:
-    """Returns the factory with the type that asyncio's own classes require."""
+    """Returns ``factory`` unchanged, with the static type that asyncio's own classes require."""
     return factory
 
 

@@ -23,7 +23,7 @@ MOST_ANSWERED = 128 << 20
 
 _LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
-"""The maximum time between the closing of the socket and the end of the process."""
+"""Maximum time between the closing of the socket and the end of the process, in seconds."""
 
 
 class ChildProcess(asyncio.Protocol):
@@ -41,7 +41,7 @@ class ChildProcess(asyncio.Protocol):
         self._asked: deque[Future[bytes]] = deque()
         self._pieces: list[bytes] = []
         self._size = 0
-        """The size of all received pieces."""
+        """Number of bytes in all received pieces."""
         self._ended = ""
         """The reason why the process ended; empty while it runs."""
         self._patience = _PATIENCE_SECONDS
@@ -136,8 +136,9 @@ class ChildProcess(asyncio.Protocol):
     # Its end
 
     def _look_after(self) -> None:
-        """Handles the closing of the socket by the process; its exit status follows as soon as it has
-        ended."""
+        """Called when the process has closed the socket; waits for its exit status, and then reports its
+        end.
+        """
         code = self._process.poll()
         if code is None and self._patience > 0:
             self._patience -= _LOOK_SECONDS

@@ -18,7 +18,7 @@ PRAGMAS = (
     # A full /tmp must not end the process.
     "PRAGMA temp_store = MEMORY",
 )
-"""The pragmas of every connection, also of the simulated one."""
+"""The pragmas of every connection, including connections to simulated databases."""
 _PROBE_BYTES = 64 << 10
 
 

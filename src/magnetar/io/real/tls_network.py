@@ -54,8 +54,9 @@ class Handshakes:
 class TlsListener:
     """A listener that accepts connections itself, so that TLS gets their first byte.
 
-    The loop's own server would pass on a connection that is already being read, and the client's first
-    bytes would occasionally be lost. It also uses one context for all connections, which could not change.
+    The loop's own server would pass on a connection that is already being read, and the client's first bytes
+    would occasionally be lost. That server would also use one TLS context for all connections, and the
+    context could not be replaced.
     """
 
     def __init__(self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object]) -> None:
@@ -98,7 +99,9 @@ class TlsListener:
 
 
 class TlsServerNetwork:
-    """Listens for TLS; a new context applies to later connections."""
+    """A network for TLS servers; each connection uses the context that ``context`` returns when it is
+    accepted.
+    """
 
     def __init__(
         self,
@@ -180,8 +183,10 @@ class Upgrade(NamedTuple):
     question: bytes
     """The bytes that the client sends first."""
     answer_bytes: Callable[[bytes], int]
-    """Returns the length of the answer that begins with these bytes; more than their number if it is
-    unknown."""
+    """Returns the length of the complete answer, given its first bytes.
+
+    If these bytes do not tell the length, returns a number greater than theirs.
+    """
     refused: Callable[[bytes], str]
     """Returns, from the complete answer, the reason why the server refuses TLS; empty if it accepts TLS."""
 

@@ -83,8 +83,8 @@ class AuthenticationToken(BearerAuthentication):
     """Authentication by a token, such as a JWT; the role is its subject."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
-        """:param token: a token, or a callable that returns one; it is called in another thread whenever a
-            token is needed
+        """:param token: a token, or a callable that returns one; the callable runs in another thread whenever
+            a token is needed
         :raises NoCredentials: the string is not a token
         """
         self._source = token
@@ -166,8 +166,9 @@ class AuthenticationTLS(Authentication):
 
 
 def checked_token(text: str, what: str) -> str:
-    """Returns a token that can be sent.
+    """Returns a token, without surrounding white space, after checking that it can be sent.
 
+    :param what: description of the token's source, for errors
     :raises NoCredentials: the token is empty, too long, or has invalid characters
     """
     token = text.strip()

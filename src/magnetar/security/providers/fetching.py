@@ -1,4 +1,4 @@
-"""Fetches small documents by HTTPS, with limits of time and size; blocks, so it runs on workers."""
+"""Fetches small documents by HTTPS or HTTP, with limits of time and size; blocks, so it runs on workers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Fetcher:
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
         """:param trust: a PEM file with trusted CA certificates; empty: the system's CA certificates
+        :param connect_seconds: the time limit for the connection and the TLS handshake
         :param read_seconds: the time limit for the whole answer
-        :raises TlsRefused: the file cannot be used
+        :raises TlsRefused: the file ``trust`` cannot be used
         """
         self._context = client_context(TlsFiles(trust=trust), TlsRules())
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
 
     def get(self, url: str) -> bytes:
-        """Returns the body of the answer to an HTTPS request.
+        """Returns the body of the answer to a GET request.
 
         :raises FetchFailed: the status is not 200, the answer is too large or too slow, or there is no answer
         """

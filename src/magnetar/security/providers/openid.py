@@ -1,8 +1,8 @@
 """Method ``token`` with OpenID Connect: issuers publish the keys for checking their tokens.
 
 Settings are those of Pulsar's ``AuthenticationProviderOpenID``. Facts about an issuer come only from its own
-discovery document, and nothing in a token is trusted before its issuer is an allowed one. Documents are
-fetched on a worker, with limits of time and size, once for all waiting clients.
+discovery document, and no claim of a token is trusted unless its issuer is an allowed one. Documents are
+fetched on a worker, with limits of time and size; all clients that wait for a document share one fetch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Issuer:
     fetched: float | None = None
     """The time of the last successful fetch of keys, in seconds of the monotonic clock; None: never."""
     asked: float | None = None
-    """The time of the last attempt to fetch keys, successful or not."""
+    """The time of the last attempt to fetch keys, successful or not, on the same clock; None: no attempt."""
     waiting: list[Future[None]] = field(default_factory=list)
     fetching: bool = False
 

@@ -2,7 +2,7 @@
 
 Pulsar's ``AuthenticationProviderBasic`` accepts apr1 and the formats of ``crypt(3)``; this provider also
 accepts bcrypt and SHA-1 (``-s`` of htpasswd). A comparison deliberately takes up to a second of CPU time, so
-it runs on a worker, and each client address has few at a time.
+comparisons run on a worker, and only a few for the same client address can wait at a time.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ class PasswordProvider:
             options.refuse("basicAuthConf", f"cannot be used: {error}")
         self._secret = io.randomness.token(32)
         self._proven: OrderedDict[bytes, float] = OrderedDict()
-        """The expiry of accepted credentials, by a keyed hash of them; the oldest first."""
+        """By keyed hash of accepted credentials: the time until which they are accepted without a comparison,
+        in seconds of the monotonic clock; the oldest first.
+        """
         self._waiting: dict[str, int] = {}
         """The number of comparisons in progress, by the client's address."""
         self._begun: dict[bytes, list[Future[bool]]] = {}
@@ -185,7 +187,8 @@ class PasswordProvider:
     def _check_room(self, host: str) -> None:
         """Checks that another comparison may begin.
 
-        :raises TooManyRequests: too many comparisons are in progress for that address, or in total
+        :raises TooManyRequests: too many comparisons are in progress for the client address ``host``, or in
+            total
         """
         of_address = self._waiting.get(host, 0)
         if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
@@ -194,7 +197,9 @@ class PasswordProvider:
     def _compare(
         self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
     ) -> list[Future[bool]]:
-        """Begins a comparison; returns the list of its waiters."""
+        """Begins a comparison; returns the list of futures that get its result, to which the caller adds its
+        own.
+        """
         self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)
         with_what = stored if stored is not None else self._instead(users, role)

@@ -95,7 +95,7 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
 def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
     """Returns a public key with its algorithms.
 
-    :raises UnusableKey: the key is too short, or on another curve
+    :raises UnusableKey: the RSA key is too short, or the curve is not supported
     """
     if isinstance(found, RSAPublicKey):
         if found.key_size < _MIN_RSA_BITS:
