@@ -238,7 +238,10 @@ class AdminClient:
         self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
 
     def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
-        """Returns (ledger id, entry id) of the first message published at or after ``time_ms`` since 1970."""
+        """Returns (ledger id, entry id) of the first message that was published at or after a time.
+
+        :param time_ms: the time, in milliseconds since 1970
+        """
         found = self._http.ask("GET", f"{topic_path(topic)}/messageid/{time_ms}")
         return int(found["ledgerId"]), int(found["entryId"])
 

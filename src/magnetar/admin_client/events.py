@@ -23,7 +23,8 @@ class EventStream:
         self, asked: str, connection: HTTPConnection, opened: socket.socket, response: HTTPResponse
     ) -> None:
         """:param asked: description of the source, for errors
-        :param opened: the socket of the connection, which the connection may drop after the answer's head
+        :param opened: the socket of the connection, kept because the connection may give it up after the
+            head
         """
         self._asked = asked
         self._connection = connection

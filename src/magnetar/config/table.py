@@ -143,19 +143,21 @@ def _range_text(low: str, high: str) -> str:
 
 @cache
 def settings_table() -> dict[str, Setting]:
-    """Returns every known key, in the table's order, with its effect in a standalone broker."""
+    """Returns every known setting of a broker by name, in the table's order, as it applies to a standalone
+    broker.
+    """
     return _table_of("settings.tsv")
 
 
 @cache
 def proxy_settings_table() -> dict[str, Setting]:
-    """Returns every key of a proxy."""
+    """Returns every known setting of a proxy by name."""
     return _table_of("proxy.tsv")
 
 
 @cache
 def websocket_settings_table() -> dict[str, Setting]:
-    """Returns every key of WebSockets without a broker."""
+    """Returns every known setting of a WebSocket server without a broker by name."""
     return _table_of("websocket.tsv")
 
 
@@ -181,7 +183,9 @@ def _table_of(name: str) -> dict[str, Setting]:
 
 @cache
 def cluster_settings_table() -> dict[str, Setting]:
-    """Returns every known key, with its effect in a broker on ZooKeeper and BookKeeper."""
+    """Returns every known setting of a broker by name, as it applies to a broker on ZooKeeper and
+    BookKeeper.
+    """
     text = (_FOLDER / "cluster.tsv").read_text("utf-8")
     table = dict(settings_table())
     for line in text.splitlines()[1:]:

@@ -112,12 +112,12 @@ class WebSocketProcessSettings:
 
     @property
     def broker_client_certificate_file_path(self) -> str:
-        """Always empty: the process authenticates with its plug-in."""
+        """Always empty: the process authenticates at brokers with its plug-in, not with this file."""
         return ""
 
     @property
     def broker_client_key_file_path(self) -> str:
-        """Always empty: the process authenticates with its plug-in."""
+        """Always empty: the process authenticates at brokers with its plug-in, not with this file."""
         return ""
 
 

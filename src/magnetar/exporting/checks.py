@@ -80,7 +80,7 @@ async def refusals(
     """Returns the reasons why a topic cannot be exported, one sentence each.
 
     :param notes: notes of an interrupted export of the topic, at the source and at the target
-    :param known: facts of its namespace
+    :param known: facts about the topic's namespace
     """
     left, arriving = notes
     found = [
@@ -165,7 +165,9 @@ def of_transactions(local: str) -> bool:
 
 
 def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
-    """Returns the reason why a store with one copy cannot honour the policies of a topic; None if it can."""
+    """Returns the reason why a store with one copy cannot honour a topic's policies; None: it can honour
+    them.
+    """
     copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
     if copies <= 1:
         return None

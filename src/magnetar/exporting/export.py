@@ -94,8 +94,9 @@ class Export:
     def _shared(self) -> list[str]:
         """Returns the reasons why no topic can be exported because both sides share their ledgers.
 
-        An export finds ledgers that it created but did not record by the topic in their custom metadata. If
-        both sides share their ledgers, the source's own ledgers have the same metadata.
+        After an interruption, an export deletes the ledgers that it created but did not record. It recognizes
+        them by the topic in their custom metadata, but with shared ledgers the source's own ledgers have the
+        same topic there.
         """
         source, target = self._source, self._target
         if not source.bookies or source.bookies != target.bookies:
@@ -169,7 +170,7 @@ class Export:
     async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
         """Removes from the target the data of interrupted exports.
 
-        :returns: the reasons why that is not possible, one sentence each
+        :returns: the reasons why data could not be removed, one sentence each
         :param told: called with each topic that was removed from the target
         """
         refused = self._shared()

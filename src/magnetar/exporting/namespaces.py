@@ -141,7 +141,9 @@ class NamespaceExport:
 
 
 def _comparable(record: Record) -> dict[str, object]:
-    """Returns the policies that differ from the policies of a new namespace."""
+    """Returns the policies that differ from those of a new namespace, without fields about clusters and
+    bundles.
+    """
     usual = new_policies((), {})
     return {
         key: value

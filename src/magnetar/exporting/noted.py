@@ -1,7 +1,7 @@
 """The ledgers that an export has created for a topic, each recorded before entries are written to it.
 
-Each has a node below the topic's note, named after the ledger that it copies. So an interrupted export
-can continue with complete copies, and delete the others.
+Each record is a metadata node below the node of the topic's export note, and is named after the source
+ledger. So an interrupted export can continue with the complete copies, and delete the incomplete ones.
 """
 
 from __future__ import annotations
@@ -76,10 +76,12 @@ class NotedLedgers:
         self.copies: dict[int, NotedLedger] = {}
         """Copies by the id of their source ledger."""
         self.states: set[int] = set()
-        """The ledgers of cursors."""
+        """The ids of ledgers that the export created for the states of cursors."""
 
     async def begin(self) -> None:
-        """Creates the note."""
+        """Creates the topic's note, with a ledger id that is lower than the ids of all ledgers that the
+        export creates.
+        """
         await self._write()
         self.note = replace(self.note, after=await self._probe())
         await self._write()

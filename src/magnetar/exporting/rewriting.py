@@ -138,8 +138,8 @@ class MovedLedgers:
     def mark(self, position: Position) -> Position:
         """Returns the new mark-delete position, after which the same entries remain.
 
-        For a deleted ledger, the position is before the next existing one. It is never beyond the last entry
-        of a ledger.
+        For a deleted ledger, the result is the position before the first entry of the next existing ledger.
+        The result is never beyond the last entry of a ledger.
         """
         ledger_id, entry_id = position
         at = bisect_right(self._kept, (ledger_id, 1 << 63, 0))

@@ -154,10 +154,10 @@ async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[
 
 
 async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
-    """Returns the compacted ledger of a topic, without fencing its writer.
+    """Returns the id of a topic's compacted ledger, without fencing its writer; None: the topic has none.
 
-    :raises ManagedLedgerError: the cursor's record cannot be read
-    :raises LedgerError: its ledger cannot be read
+    :raises ManagedLedgerError: the record of the compaction cursor cannot be read
+    :raises LedgerError: the ledger with the cursor's state cannot be read
     """
     path = f"{ROOT}/{name}/{COMPACTION_CURSOR}"
     node = await side.metadata.get(path)
@@ -188,7 +188,9 @@ async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
 
 
 def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int]) -> dict[str, int]:
-    """Returns the properties of a cursor, with the ids of copies instead of the copied ledgers."""
+    """Returns the properties of a cursor for the target: without Magnetar's own properties, and with the id
+    of the copy instead of the id of a compacted ledger.
+    """
     found = {name: value for name, value in properties.items() if not name.startswith("magnetar.")}
     if COMPACTED_LEDGER in found:
         found[COMPACTED_LEDGER] = ledgers[found[COMPACTED_LEDGER]]
@@ -219,7 +221,9 @@ class OpenStores:
     still_alone: Callable[[], None]
     """Checks that no broker serves; raises NotExported if a broker may serve the topics by now."""
     served_by: Sequence[str] = ()
-    """Processes that must be stopped before an export; only set for a check."""
+    """Descriptions of processes that must be stopped before an export; set only if the export is just
+    checked.
+    """
     bookies: str = ""
     """The id of the bookies, which is the same for all clusters that share them; empty: not shared."""
 

@@ -90,7 +90,7 @@ class TopicExport:
         self._noted = NotedLedgers(target, unit.path, note, frozenset(names))
         self._quorums = Quorums()
         self._wanted: set[int] = set()
-        """The ledgers that were copied in this run or earlier."""
+        """The ids of source ledgers that were copied in this run or earlier."""
         self._anew = False
         """Whether a ledger was copied again, so that all later ones must be copied, too, to keep ids
         ascending."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 MAX_NAME_BYTES = 1000
 """The maximum size in UTF-8 of a tenant, a namespace, a subscription, or a topic with its tenant and
-namespace. With this maximum, paths in the metadata (where a byte may take three) and lists in one frame stay
-far below their own limits."""
+namespace. With this maximum, paths in the metadata (whose encoding can turn one byte into three) and lists
+in one frame stay far below their own limits.
+"""
 _SHOWN = 100
 """The number of characters of an overlong name that an error shows."""
 

@@ -16,8 +16,9 @@ PARTITION_SUFFIX = "-partition-"
 SYSTEM = "pulsar/system"
 """The namespace of transaction coordinators."""
 COORDINATORS = "transaction_coordinator_assign"
-"""The partitioned topic in that namespace whose partitions are the transaction coordinators; it stores no
-messages."""
+"""The partitioned topic in :data:`SYSTEM` whose partitions are the transaction coordinators; it stores no
+messages.
+"""
 PENDING_ACK_SUFFIX = "__transaction_pending_ack"
 """The suffix of the names of managed ledgers with the pending acknowledgements of subscriptions."""
 _SURELY_SHORT = MAX_NAME_BYTES // 8
@@ -215,7 +216,7 @@ class TopicName:
 
     @property
     def bundle_hash(self) -> int:
-        """Returns the hash of the topic within its namespace: 0 … 0xffffffff."""
+        """Returns the hash of the topic's full name, 0 … 0xffffffff, which determines its bundle."""
         return bundle_hash(str(self))
 
     @property

@@ -41,8 +41,7 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """The number of each key's latest message. A single dict would take twice its memory while it
-        grows."""
+        """The number of the latest message of each key. A dict takes twice its memory while it grows."""
         self.key_count = 0
         self.key_bytes = 0
         """The total size of all keys in memory, in bytes."""
@@ -64,7 +63,7 @@ class LatestKeys:
     # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
-        """Numbers the messages of entries [first, end); returns the first that the caller must open, or
+        """Numbers the messages of entries [first, end); returns the first that the caller must open, else
         ``end``."""
         index = first
         while index < end:
@@ -157,8 +156,7 @@ class LatestKeys:
         self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
-        """Reads back records of one part, in the order of writing; returns how many bytes of ``records`` it
-        read.
+        """Reads back records of one part, in the order of writing; returns the number of bytes that it read.
 
         :param share: which of ``shares`` equal divisions of the part's keys is taken, from 0
         """

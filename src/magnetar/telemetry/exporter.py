@@ -123,7 +123,7 @@ class Exporter:
     def _send(self, snapshot: MetricsSnapshot, now_ms: int) -> str:
         """Sends all requests, in the thread; returns the collector's message about rejected points.
 
-        :raises NotDelivered: a request was not accepted; further ones are not sent
+        :raises NotDelivered: a request was not accepted; the requests after it were not sent
         """
         rejected = [self._delivery.send(each) for each in self._encoder.requests(snapshot, now_ms)]
         return "; ".join(filter(None, rejected))

@@ -311,11 +311,12 @@ class Broker:
         topic: str | None = None,
         producer: str | None = None,
     ) -> AbstractContextManager[Fault]:
-        """Returns a context manager: while its block runs, messages and new producers are refused. Existing
-        producers get the error when they send a message.
+        """Returns a context manager: while its block runs, messages and new producers are refused.
 
-        :param code: the error code of Pulsar's protocol. If a message is refused, the C++ and Python clients
-            usually open the producer again, which is then refused with this error
+        Existing producers get the error when they send a message.
+
+        :param code: the error code of Pulsar's protocol. After a refused message, the C++ and Python clients
+            usually open the producer again; this attempt is refused with the same error
         :param reason: the reason that is sent to the client
         :param topic: refuse only messages and producers on this topic
         :param producer: refuse only messages and producers with this producer name

@@ -82,8 +82,9 @@ class Faults:
         """The active faults that make the broker unreachable; while there are any, connections are broken."""
 
     def held(self, number: int) -> int:
-        """Returns the number of receipts that a fault holds back; 0 if the fault is not active since the last
-        start.
+        """Returns the number of receipts that a fault holds back.
+
+        0: the fault has ended, or was not activated since the broker's last start.
         """
         hold = self.holds.get(number)
         return len(hold.held) if hold is not None else 0

@@ -87,7 +87,9 @@ class _Keeper:
 
 
 def main() -> None:
-    """``python -m magnetar.testing.keeper DESCRIPTOR``"""
+    """Runs ``python -m magnetar.testing.keeper DESCRIPTOR``; the argument is the descriptor of the channel's
+    socket.
+    """
     gc.collect()
     gc.freeze()
     _Keeper(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -150,8 +150,10 @@ class Wire:
             self._connection.data_received(found)
 
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
-        """Returns the bytes that the broker gets instead of a client's frame: the frame, possibly with later
-        times, or nothing if a fault refuses it.
+        """Returns the bytes that the broker gets instead of a client's frame.
+
+        They are the frame, with advanced publish and delivery times if the broker's clock is ahead, or
+        nothing if a fault refuses the frame.
 
         :param kind: the type of the command
         :param ahead: by how many milliseconds the broker's clock is ahead
