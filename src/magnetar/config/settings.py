@@ -383,8 +383,9 @@ class Settings:
 
     @property
     def backlog_quota_bytes(self) -> int:
-        """The default backlog quota in bytes; -1: no quota. The setting in the old unit takes precedence, as
-        in Pulsar.
+        """The default backlog quota in bytes; -1: no quota.
+
+        As in Pulsar, ``backlogQuotaDefaultLimitGB`` takes precedence over ``backlogQuotaDefaultLimitBytes``.
         """
         if self.backlog_quota_default_limit_gb > 0:
             return int(self.backlog_quota_default_limit_gb * (1 << 30))

@@ -163,11 +163,7 @@ class Subscribing:
         )
 
     def _shared_queue(self, topics: int) -> dict[str, object]:
-        """Returns the options, with receiver queues so small that the queues of all topics keep the common
-        limit.
-
-        :param topics: the number of topics among which the limit is divided
-        """
+        """Returns the options, with receiver queues limited so that all topics share the common limit."""
         options = dict(self._options)
         total, size = (
             options.pop("max_total_receiver_queue_size_across_partitions"),
