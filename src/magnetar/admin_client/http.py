@@ -66,9 +66,10 @@ class AdminHttp:
     ) -> None:
         """:param admin_url: one or more addresses, such as ``http://host:port,host:port``
         :param authentication: the credentials of requests
-        :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host names
+        :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host
+            names
         :param timeout_seconds: maximum time to wait for each response
-        :param warn: called with each warning in responses, such as about settings without effect
+        :param warn: called with each warning in a response, for example about a setting that has no effect
         :raises AdminError: an address is not an HTTP URL, or a client certificate is set without TLS
         """
         self._urls = _each(admin_url)

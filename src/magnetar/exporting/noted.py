@@ -151,7 +151,7 @@ class NotedLedgers:
     ) -> LedgerWriter:
         """Creates the ledger for a copy of ``old``.
 
-        :param topic: the managed ledger whose messages the ledger gets; empty: none
+        :param topic: the managed ledger whose messages the ledger gets; empty: the ledger gets no messages
         """
         writer = await self._side.ledgers.create(quorums, custom)
         await self._note(old, NotedLedger(writer.ledger_id, topic=topic))

@@ -65,8 +65,10 @@ class StoredCursor:
         return self.storage.properties.get(COMPACTED_LEDGER)
 
     def ledgers(self) -> Sequence[int]:
-        """Returns all ledgers of the cursor. The ledger of its state is last, because it contains the ids of
-        the others."""
+        """Returns the ids of all ledgers of the cursor.
+
+        The ledger with the cursor's state is last, because it contains the ids of the other ledgers.
+        """
         found = {*self.storage.side.all, *owned_ledgers(self.storage.properties)}
         for name, value in self.storage.cursor_properties.items():
             if name.startswith(_BUCKETS) and value.isascii() and value.isdigit():

@@ -92,8 +92,9 @@ class TopicExport:
         self._wanted: set[int] = set()
         """The ids of source ledgers that were copied in this run or earlier."""
         self._anew = False
-        """Whether a ledger was copied again, so that all later ones must be copied, too, to keep ids
-        ascending."""
+        """Whether a ledger was copied again, so that all later ledgers must be copied, too, to keep ids
+        ascending.
+        """
 
     async def run(self) -> None:
         """Exports the topic, or continues an interrupted export.
@@ -208,7 +209,9 @@ class TopicExport:
         await self._put_record(topic, places, {each.old: each.new for each in moved})
 
     async def _only_compacted(self, topic: ExportedTopic) -> set[int]:
-        """Returns a topic's ledgers from which a compacted ledger has messages, including deleted ones."""
+        """Returns the ids of those ledgers of a topic, existing or deleted, whose messages are in a compacted
+        ledger.
+        """
         found: set[int] = set()
         for cursor in topic.cursors:
             ledger_id = cursor.compacted_ledger
@@ -412,7 +415,11 @@ class TopicExport:
         await noted.remove()
 
     async def _remove_source(self) -> None:
-        """Deletes ledgers before the records that contain their ids, so that a later run finds the rest."""
+        """Deletes the topic's data at the source.
+
+        Ledgers are deleted before the records that contain their ids, so that a later run finds the remaining
+        ones.
+        """
         source = self._source
         if await source.metadata.get(note_path(self._unit.path)) is None:
             # Everything was removed before; data that exists now was created since.

@@ -402,7 +402,7 @@ class Io:
 
 
 def _ignored(_call: Callable[[], object]) -> None:
-    """Ignores the call, in processes that are never forked, such as simulated ones."""
+    """Ignores the call; used in processes that are never forked, such as simulated processes."""
 
 
 async def _at_once(job: Callable[[], T]) -> T:

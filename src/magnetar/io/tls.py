@@ -32,7 +32,7 @@ class TlsFiles:
     certificate: str = ""
     """A PEM file with the certificate and the chain to the issuer."""
     key: str = ""
-    """A PEM file with the key, possibly the same file."""
+    """A PEM file with the key, possibly the same file as :attr:`certificate`."""
     trust: str = ""
     """A PEM file with one or more trusted CA certificates."""
     key_store: str = ""
@@ -63,7 +63,7 @@ class TlsRules:
     """The TLS versions and ciphers that a server or client accepts."""
 
     protocols: Sequence[str] = ()
-    """The accepted versions, from ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
+    """The accepted versions: ``TLSv1.2``, ``TLSv1.3`` or both; empty: both."""
     ciphers: Sequence[str] = ()
     """The accepted ciphers, in OpenSSL's or Java's names; empty: OpenSSL's default."""
 

@@ -193,7 +193,7 @@ def encode_alike(
     partition: int = -1,
     epoch: int = -1,
 ) -> bytearray:
-    """Encodes MESSAGE frames like :func:`encode_messages`, all of them with the same id."""
+    """Encodes MESSAGE frames like :func:`encode_messages`, all of them with the same entry id."""
     end = first + count
     out = bytearray(_messages_room(starts, ends, first, end))
     size = _put_alike(

@@ -38,10 +38,12 @@ class ReplicationRun:
     """The destination of entries, and the results of the last call of :func:`encode_replicated`."""
 
     def __init__(self, local: bytes, remote: bytes, capacity: int = 1024, placed: bool = False) -> None:
-        """:param local: the name of this cluster in UTF-8, at most 127 bytes; ``remote``: of the other one
+        """:param local: the name of this cluster in UTF-8, at most 127 bytes
+        :param remote: the name of the other cluster in UTF-8
         :param capacity: the maximum number of entries in a call
         :param placed: whether the entries go to a shadow topic, which gets all of them, each with its
-            position as message id and its own schema version"""
+            position as message id and its own schema version
+        """
         self.capacity = capacity
         self.placed = placed
         self.remote = remote

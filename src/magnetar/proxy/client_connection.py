@@ -65,7 +65,7 @@ class ClientConnection:
         self._connect = CommandConnect()
         self._authentication: ClientAuthentication | None = None
         self._brokers: dict[BrokerTarget, Task[BrokerConnection]] = {}
-        """Tasks of open connections, or of those being opened."""
+        """By broker: the task that has opened, or is opening, the connection to it."""
         self._opening = TaskScope(self._loop, "connections to brokers")
         self._tasks = TaskScope(self._loop, "a connection of a client", self._failed)
         self._requests = 0

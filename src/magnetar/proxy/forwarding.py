@@ -1,5 +1,6 @@
 """Forwards HTTP requests to brokers and to other servers in the settings, or redirects clients to a broker.
-The proxy follows 307 redirects itself, because its clients cannot reach brokers.
+
+The proxy follows redirects of brokers itself, because its clients cannot reach brokers.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class Calls:
             raise
 
     def translate(self, error: PulsarException | RuntimeError) -> None:
-        """Raises the official client's error for an error of ``magnetar.client``; returns if there is no such
-        error.
+        """Raises the official client's error for an error of ``magnetar.client``; returns if the official
+        client has no such error.
         """
         if isinstance(error, PulsarException):
             raise official(error) from error

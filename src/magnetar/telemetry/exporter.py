@@ -51,7 +51,9 @@ class Exporter:
         self._running = self._tasks.start(self._run(), "deliveries")
 
     async def begin_last(self) -> None:
-        """Collects the metrics a last time, while all are available, and starts sending them."""
+        """Collects the metrics a last time, while all of them are still available, and starts sending
+        them.
+        """
         running, self._running = self._running, None
         if running is None:
             return

@@ -272,7 +272,7 @@ TOPIC: dict[str, PolicyCommand] = {
     "shadow-topics": PolicyCommand("shadowTopics", _names("topics"), "PUT"),
 }
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
-"""Policies whose values are lists that are printed as JSON."""
+"""Policies whose values are lists that are printed as JSON, not as one item per line."""
 _SET_TO = {"deduplication-snapshot-interval": None}
 """For namespace policies that a ``remove`` command cannot remove: the value that it sets instead."""
 

@@ -46,7 +46,7 @@ def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
-    """Returns a histogram with the values of all given ones."""
+    """Returns a histogram with the values of all given histograms."""
     result = Histogram()
     sums = result.counts
     for each in histograms:

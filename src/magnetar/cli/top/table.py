@@ -151,7 +151,7 @@ class View:
     typed: str | None = None
     """The filter that the user is typing; None: no filter is being typed."""
     broker: str = ""
-    """The broker whose topics a proxy must return; empty: the proxy chooses a broker."""
+    """``host:port`` of the broker whose topics a proxy must return; empty: the proxy chooses a broker."""
     help: bool = False
     """Whether the screen explains keys and columns instead of showing topics."""
 

@@ -130,7 +130,8 @@ def _capital(text: str) -> str:
 def _operation(endpoint: Endpoint, path: str, refusals: dict[str, object]) -> dict[str, object]:
     """Returns the description of an operation.
 
-    :param refusals: the descriptions of error responses by name; the function adds those of this operation
+    :param refusals: the descriptions of error responses by name; the function adds the errors of this
+        operation
     """
     operation: dict[str, object] = {
         "operationId": operation_id(endpoint.method, path),

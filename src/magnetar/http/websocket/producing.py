@@ -73,8 +73,8 @@ class Producing:
             self._refuse(NOT_SENT, str(error), context)
 
     def go_on(self) -> None:
-        """Does nothing: receipts are sent even if the client does not read, because there are not more of
-        them than messages of the client.
+        """Does nothing: receipts are sent even if the client does not read, because each message of the
+        client causes only one receipt.
         """
 
     def _refuse(self, code: int, reason: str, context: str | None) -> None:

@@ -1,4 +1,4 @@
-"""An :class:`Io` whose time can be advanced, and the procedure to do so."""
+"""An :class:`Io` whose time can be advanced, and the steps of an advance."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ class LoopThread:
         self._slots: WeakSet[Slots | ByteSlots] = WeakSet()
         self._closing = False
         self.is_forked = False
-        """Whether this process was forked from the one whose thread runs the loop."""
+        """Whether this process was forked from the process whose thread runs the loop."""
         in_children(self._forked)
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
         self._thread.start()
