@@ -63,7 +63,7 @@ class SnapshotFile(NamedTuple):
     path: str
     """The path at which a broker expects the file."""
     source: str
-    """The present path of the file."""
+    """The current path of the file."""
     bytes: int
     """Number of bytes from the start of the file that belong to the snapshot; -1: the whole file."""
     sealed: bool
@@ -133,7 +133,7 @@ class AdminClient:
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Adds partitions to a topic.
 
-        :param partitions: the new number of partitions, above the present number
+        :param partitions: the new number of partitions, above the current number
         """
         self._http.ask("POST", topic_path(topic) + "/partitions", body=str(partitions))
 

@@ -13,7 +13,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Fate(Enum):
-    """How a setting is handled, most serious first."""
+    """The ways in which a setting can be handled, the most serious first."""
 
     REFUSED = "refused"
     """The broker refuses to start."""
@@ -28,7 +28,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettingFinding:
-    """How one setting is handled; if a name occurs twice, the last occurrence counts."""
+    """The way in which one setting is handled; if a name occurs twice, the last occurrence counts."""
 
     name: str
     value: str

@@ -54,7 +54,7 @@ class SnapshotAccess:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What a broker's process provides to handlers."""
+    """The functions and data of a broker's process that handlers use."""
 
     ready: Callable[[], bool]
     """Returns whether the broker serves clients: True from the end of the start until it begins to stop."""
@@ -117,7 +117,7 @@ Handler = Callable[[Application, Request], Awaitable[Response]]
 
 
 class WebSocketProcess(Protocol):
-    """What a process provides to handlers of WebSockets."""
+    """The functions of a process that handlers of WebSockets use."""
 
     @property
     def websockets(self) -> Callable[[], Awaitable[WebSocketService]] | None:

@@ -1,4 +1,4 @@
-"""Locks, semaphores and limits of memory for a given loop instead of the running one."""
+"""Locks, semaphores and limits of memory that use a given loop, not the running one."""
 
 from __future__ import annotations
 

@@ -32,10 +32,11 @@ def owner_goes_on(_work: str, _error: BaseException) -> None:
 class TaskScope:
     """The background tasks of one owner.
 
-    Each task is started in one of three ways, which determine what its failure means:
+    The way in which a task is started determines what its failure means:
 
     - :meth:`start`: the failure is a defect. It is reported to the loop, which logs it (a simulation ends
-      with it), and the owner's handler is called: it ends the owner, or it is :func:`owner_goes_on`.
+      with such a report), and to the owner's handler, which ends the owner unless it is
+      :func:`owner_goes_on`.
     - :meth:`start` with ``may_fail``: the owner continues. The failure is logged as a warning.
     - :meth:`answer`: other code awaits the task, and gets its result or its error.
 
@@ -46,9 +47,9 @@ class TaskScope:
 
     def __init__(self, loop: Loop, owner: str, on_failure: OnFailure | None = None) -> None:
         """:param owner: the name of the owner in logs
-        :param on_failure: called on the loop after a task has failed that was started without ``may_fail``;
-            not called any more once :meth:`close` was called. :func:`owner_goes_on` if a failure must not end
-            the owner; None if every task is started with ``may_fail`` or by :meth:`answer`
+        :param on_failure: called on the loop after the failure of a task that was started without
+            ``may_fail``, but not after :meth:`close` was called. :func:`owner_goes_on`: a failure must not
+            end the owner. None: every task is started with ``may_fail`` or by :meth:`answer`
         """
         self._loop = loop
         self._owner = owner

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class KeySharing(OfficialEnum):
-    """How a Key_Shared subscription assigns keys to consumers."""
+    """The modes in which a Key_Shared subscription assigns keys to consumers."""
 
     AutoSplit = 0
     Sticky = 1
@@ -81,7 +81,7 @@ class BatchLimits:
 
 
 class KeySharingPolicy:
-    """How the keys of a Key_Shared subscription are assigned."""
+    """The mode and the hash ranges by which a Key_Shared subscription assigns keys to consumers."""
 
     def __init__(self) -> None:
         self._mode = KeySharing.AutoSplit

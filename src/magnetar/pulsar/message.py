@@ -110,7 +110,7 @@ class EncryptionKey:
 
 
 class EncryptionContext:
-    """How a message is encrypted and compressed."""
+    """The encryption and compression of a message: keys, algorithm, parameters and sizes."""
 
     def __init__(self, metadata: MessageMetadata, size: int, is_failed: bool) -> None:
         self._metadata = metadata

@@ -237,7 +237,7 @@ class ConsumerBatchReceivePolicy:
 
 
 class ConsumerKeySharedPolicy:
-    """How a KeyShared subscription assigns keys to consumers."""
+    """The mode and the hash ranges by which a KeyShared subscription assigns keys to consumers."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class KeyTable:
         return None if content is None else self._schema.decode(content)
 
     def for_each(self, callback: KeyListener) -> None:
-        """Calls ``callback(key, value)`` for each present key."""
+        """Calls ``callback(key, value)`` for each key in the view."""
         for key, content in self._calls.run(self._contents()).items():
             callback(key, self._schema.decode(content))
 
@@ -51,7 +51,7 @@ class KeyTable:
         return self._view.contents()
 
     def for_each_and_listen(self, callback: KeyListener) -> None:
-        """Calls ``callback(key, value)`` for each present key, and later, in another thread, for each
+        """Calls ``callback(key, value)`` for each key in the view, and later, in another thread, for each
         change.
         """
 

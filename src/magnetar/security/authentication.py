@@ -16,7 +16,7 @@ from magnetar.lazy_dataclass import dataclass
 PeerCertificate = Mapping[str, object]
 """A client's certificate, verified by TLS, in the form of Python's :meth:`ssl.SSLSocket.getpeercert`."""
 NO_METHOD = ("", "none")
-"""The method name that clients send when they have no credentials."""
+"""The method names that clients send if they have no credentials."""
 
 
 @dataclass(slots=True)

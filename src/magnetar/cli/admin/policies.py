@@ -47,7 +47,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 
 
 def _means_topic(call: Call, *, create: bool) -> bool:
-    """Whether the name of the command is that of a topic, not of a namespace.
+    """Whether the name given to the command is the name of a topic, not of a namespace.
 
     :param create: whether to create the topic if it is missing and its namespace exists
     :raises NotFound: neither the namespace nor the topic exists

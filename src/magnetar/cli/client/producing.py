@@ -24,7 +24,7 @@ _Encode = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a ``produce`` command sends; the options were checked without contacting a broker."""
+    """The messages and options of a ``produce`` command, checked without contacting a broker."""
 
     contents: Sequence[bytes]
     message: dict[str, object]

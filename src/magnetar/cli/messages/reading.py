@@ -23,7 +23,7 @@ _MORE = 4
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
-    """Yields the messages from the start position to the present end of the topic, merged by publish time;
+    """Yields the messages from the start position to the current end of the topic, merged by publish time;
     the messages of each partition stay in order.
     """
     readers = [_reader(ends, each, start) for each in partitions]

@@ -39,7 +39,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 @dataclass(frozen=True)
 class TransactionUse:
-    """How producers and consumers use transactions."""
+    """The settings by which producers and consumers use transactions."""
 
     seconds: float
     """Time-out of a transaction, in seconds."""
@@ -192,7 +192,7 @@ class TransactionalConsumer(ApiConsumer):
 
 @dataclass
 class WorkCounts:
-    """What the workers of the command ``transaction`` have done so far."""
+    """Counts of what the workers of the command ``transaction`` have done so far."""
 
     opened: int = 0
     not_opened: int = 0

@@ -162,7 +162,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
     """Returns the consumer options for chunked messages; for a flag that is 0, the client's default applies.
 
-    :raises InvalidConfiguration: ``--raw`` is given, which counts each chunk as a message
+    :raises InvalidConfiguration: such a flag is given with ``--raw``, which counts each chunk as a message
     """
     if parsed.command != "consume":
         return {}

@@ -95,7 +95,7 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
 
 
 def _stack(parts: list[tuple[str, int, str]], total: int) -> str:
-    """Draws one bar that is divided into parts, with a legend that has their sizes.
+    """Draws one bar that is divided into parts, with a legend of the parts and their sizes.
 
     :param parts: name, size and colour of each part
     """
@@ -118,7 +118,7 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 
 
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
-    """Draws a bar for each row, whose length is the present size; a line marks the estimated size in a
+    """Draws a bar for each row, whose length is the current size; a line marks the estimated size in a
     day.
     """
     if not rows:

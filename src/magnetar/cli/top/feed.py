@@ -101,7 +101,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics a broker's events must contain."""
+    """The selection of topics that a broker's events must contain."""
 
     order: str
     count: int

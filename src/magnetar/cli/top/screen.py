@@ -43,7 +43,7 @@ _NOTED = (*ENDING, signal.SIGTSTP, signal.SIGWINCH)
 
 
 def at_terminal() -> bool:
-    """Whether input and output are a terminal that can draw."""
+    """Whether input and output are a terminal on which the program can draw."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -86,7 +86,7 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0
 
 
 def size() -> tuple[int, int]:
-    """Returns the present number of columns and of lines of the terminal."""
+    """Returns the current number of columns and of lines of the terminal."""
     found = os.get_terminal_size(sys.stdout.fileno())
     # Terminals without a size report 0.
     return found.columns or 80, found.lines or 24

@@ -139,7 +139,7 @@ def _whole(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the user has chosen to see: filters and the scroll position. Each key makes a new view."""
+    """The user's choices: filters and the scroll position. Each key makes a new view."""
 
     order: str
     namespace: str = ""

@@ -48,7 +48,7 @@ class Parts:
         """
 
     async def next(self) -> str | None:
-        """Skips the rest of the present part, and returns the name of the next part; None: there are no more
+        """Skips the rest of the current part, and returns the name of the next part; None: there are no more
         parts.
 
         :raises InvalidRequest: the body is incomplete, or a part has no name
@@ -74,7 +74,7 @@ class Parts:
         return name
 
     async def piece(self) -> bytes:
-        """Returns the next bytes of the present part; empty at its end.
+        """Returns the next bytes of the current part; empty at its end.
 
         :raises InvalidRequest: the part is incomplete
         """
@@ -94,7 +94,7 @@ class Parts:
         return b""
 
     async def whole(self, most: int) -> bytes:
-        """Returns the whole present part.
+        """Returns the whole current part.
 
         :raises InvalidRequest: the part has more than ``most`` bytes, or is incomplete
         """

@@ -428,8 +428,8 @@ class HttpConnection:
             stalled.cancel()
 
     def _expect(self, seconds: float | None) -> None:
-        """Sets the time within which the next request or the rest of the present one must arrive; otherwise
-        the connection is closed. None: no limit.
+        """Sets the time within which the next request, or the rest of the current one, must arrive, in
+        seconds. If the time passes, the connection is closed. None: no limit.
         """
         if self._deadline is not None:
             self._deadline.cancel()

@@ -86,7 +86,7 @@ def parse_in_pieces(
 
 
 class _Parser:
-    """The state of a parse: ``text`` is the decoded part of the body, and ``at`` the present index in it."""
+    """The state of a parse: ``text`` is the decoded part of the body, and ``at`` the current index in it."""
 
     def __init__(self, body: bytes | bytearray, window: int, ahead: int) -> None:
         self._body = body
@@ -251,7 +251,8 @@ _WANTED = {
 
 class WrittenNumber(float):
     """A number with a fraction or an exponent that remembers how it was written, for ``parse_float`` of
-    :mod:`json`. It is needed because where Pulsar expects a string, it accepts a number as written.
+    :mod:`json`. It is needed because Pulsar accepts numbers where it expects strings, and then uses their
+    text.
     """
 
     __slots__ = ("written",)

@@ -61,7 +61,7 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Which levels of metrics ``/metrics`` contains; most fields are settings of Pulsar."""
+    """The levels of metrics that ``/metrics`` contains; most fields are settings of Pulsar."""
 
     version: str
     topic_level: bool = True

@@ -58,7 +58,7 @@ class Receiving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a WebSocket delivers messages."""
+    """The rules by which a WebSocket delivers messages to its client."""
 
     topics: tuple[str, ...]
     subscription: str

@@ -9,7 +9,9 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 MAPPED_BYTES = 4 << 20
-"""Blocks of at least this size are mapped, and returned to the system, individually."""
+"""The allocator maps each block of at least this size individually, and returns it to the system when
+freed.
+"""
 
 KEPT_BYTES = 16 << 20
 """The free memory at the end of the heap that is kept for later allocations."""

@@ -99,8 +99,8 @@ class TlsListener:
 
 
 class TlsServerNetwork:
-    """A network for TLS servers; each connection uses the context that ``context`` returns when it is
-    accepted.
+    """A network for TLS servers; it calls ``context`` for each connection, so that a new context applies at
+    once.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
 
 
 class Upgrade(NamedTuple):
-    """How a client requests TLS on a connection that begins in plain text."""
+    """The procedure by which a client requests TLS on a connection that begins in plain text."""
 
     question: bytes
     """The bytes that the client sends first."""
@@ -333,7 +333,7 @@ class CheckedNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Connects to the first address of a name that is allowed and answers.
+        """Connects to the first of the addresses of a name that is allowed and answers.
 
         :raises AddressDenied: none of the addresses is allowed
         :raises OSError: none of the addresses answers

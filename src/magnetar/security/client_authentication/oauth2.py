@@ -167,7 +167,7 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
 
 
 def _seconds(told: object) -> float:
-    """Returns the lifetime of a token; 0 if it is missing or malformed."""
+    """Returns the lifetime of a token in seconds; 0 if ``told`` is missing, malformed or out of range."""
     if not isinstance(told, int | float) or isinstance(told, bool):
         return 0.0
     return float(told) if 0 < told <= _LONGEST_SECONDS else 0.0
