@@ -1,5 +1,7 @@
-"""Addresses and credentials for commands, from flags, environment variables or a ``client.conf``; the first
-of these that has a value counts. ``PULSAR_CLIENT_CONF`` names the file; its keys are Pulsar's.
+"""Addresses and credentials for commands.
+
+Flags take precedence over environment variables, and both over a ``client.conf``, which
+``PULSAR_CLIENT_CONF`` names and whose keys are Pulsar's.
 """
 
 from __future__ import annotations
@@ -118,7 +120,9 @@ def cluster_access(flags: Flags) -> ClusterAccess:
 
 
 def _general(found: Mapping[str, str], scheme: str) -> str:
-    """Returns the setting ``serviceUrl`` if it has the given scheme; otherwise an empty string."""
+    """Returns the first of ``webServiceUrl`` and ``serviceUrl`` that has the given scheme; otherwise an empty
+    string.
+    """
     both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
     return next((url for url in both if url.startswith(scheme)), "")
 

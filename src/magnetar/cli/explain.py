@@ -76,8 +76,8 @@ def _coloured(words: str, colour: str) -> str:
 
 
 def _printable(found: object) -> Any:
-    """Returns the value without control characters in its strings, because clients choose the names that they
-    contain.
+    """Returns the value with escapes for control characters in its strings, which contain names chosen by
+    clients.
     """
     if isinstance(found, dict):
         return {printable(name): _printable(each) for name, each in found.items()}

@@ -24,7 +24,7 @@ _URLS = {
     "auth_plugin": "authenticationPlugin",
     "auth_parameters": "authenticationParameters",
 }
-"""Maps options to the keys under which a cluster's metadata has their values."""
+"""Maps options to the keys of their values in the metadata of a cluster."""
 
 
 def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

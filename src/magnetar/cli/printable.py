@@ -12,7 +12,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def printable(text: str) -> str:
-    """Returns the text on one line, without control sequences."""
+    """Returns the text on one line; characters that are not printable are replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(

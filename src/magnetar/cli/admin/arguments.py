@@ -61,7 +61,7 @@ class Option:
     required: bool
     type: str
     default: str
-    """The default as the command line would give it; ``-``: no default."""
+    """The default value, written as on a command line; ``-``: no default."""
     purpose: str
 
     @property
@@ -211,7 +211,7 @@ class Root:
     """Connection settings, by the keys of ``client.conf``."""
     timeout_seconds: float = 300.0
     form: str = TEXT
-    """One of :data:`magnetar.cli.admin.rendering.FORMS`."""
+    """The output format, one of :data:`magnetar.cli.admin.rendering.FORMS`."""
     version: bool = False
     help: bool = False
 

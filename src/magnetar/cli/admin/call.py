@@ -1,4 +1,4 @@
-"""A running command: its values, and its access to the broker."""
+"""A call of a command: the values of its options and operands, and its access to the broker."""
 
 from __future__ import annotations
 

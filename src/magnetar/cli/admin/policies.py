@@ -412,7 +412,7 @@ _WHEN = {
 
 
 def _offload(call: Call) -> object:
-    """Sets the offload policies.
+    """Returns the ``OffloadPolicies`` that the options of the command give.
 
     :raises UsageError: the read priority is unknown
     """
@@ -456,8 +456,9 @@ def _offload_lag(call: Call) -> object:
 
 
 def _auto_update_strategy(call: Call) -> object:
-    """Prints the strategy in the spelling of Pulsar's tool, which differs from the spelling of the REST
-    API.
+    """Prints the compatibility strategy of automatic schema updates in the spelling of Pulsar's tool.
+
+    The REST API uses another spelling.
     """
     strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
     return strategy.upper() if strategy else strategy

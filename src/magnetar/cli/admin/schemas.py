@@ -23,6 +23,7 @@ def _topic(call: Call) -> TopicName:
 def _path(call: Call, rest: str) -> str:
     """Returns the path of a topic's schema.
 
+    :param rest: the part of the path after the topic
     :raises InvalidName: the topic name is not valid
     """
     name = _topic(call)

@@ -41,7 +41,7 @@ class LoadPlan:
     limit.
     """
     lossy: bool = False
-    """Whether it is permitted that messages are lost, as on non-persistent topics."""
+    """Whether messages may be lost, as on non-persistent topics."""
     begin_at: int = 0
     """Start time, in nanoseconds of the shared clock; 0: the run starts at once."""
 

@@ -307,7 +307,7 @@ def plan(
     """Returns the load that one process of a run carries.
 
     :param rate: the rate of all processes together, in messages per second
-    :param lossy: whether it is permitted that messages are lost
+    :param lossy: whether messages may be lost
     :raises InvalidConfiguration: there are fewer messages than processes
     """
     if 0 < messages < share.of:
