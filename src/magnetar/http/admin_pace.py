@@ -31,7 +31,7 @@ class AdminLimits:
     """Limits of administration requests; 0 disables a limit."""
 
     requests_per_second: int = 0
-    """Maximum rate of each role or, if clients do not authenticate, of each client address."""
+    """Maximum requests per second of each role or, if clients do not authenticate, of each client address."""
     at_once: int = 0
     """Maximum number of concurrent requests of one role."""
 

@@ -1,4 +1,4 @@
-"""Creates request handlers for the endpoint table that call one administration method."""
+"""Creates request handlers for the endpoint table; each handler calls one administration method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.http.routing import Application, Handler
 from magnetar.http.shapes.fields import Shape
 
 Answer = Callable[[Any], Response]
-"""Converts the result of a function to a response."""
+"""Converts the result of an administration method to a response."""
 
 
 class Several(list[object]):

@@ -27,7 +27,7 @@ Read = Callable[[], Awaitable[ExaminedEntry]]
 
 ROOM_BYTES = 128 << 20
 """The memory limit for the large payloads of all requests, in bytes; during decompression, a payload can need
-its size twice.
+twice its size.
 """
 SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024

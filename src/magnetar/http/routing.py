@@ -57,7 +57,9 @@ class Process:
     """The functions and data of a broker's process that handlers use."""
 
     ready: Callable[[], bool]
-    """Returns whether the broker serves clients: True from the end of the start until it begins to stop."""
+    """Returns whether the broker serves clients: True from the end of its start to the beginning of its
+    stop.
+    """
     check_health: Callable[[bool], Awaitable[None]]
     """Publishes a message to a health check topic of the broker, and reads it; raises BrokerError on failure.
     The argument selects the topic: True for the newer form of its name.

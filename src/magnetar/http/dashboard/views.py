@@ -1,4 +1,7 @@
-"""The views of an open page, and the stream of events for each view."""
+"""The views of the dashboard: a list of topics, or one topic.
+
+Each open page shows one view, and receives it as a stream of events.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ class Shown:
         self._made: dict[str, bytes] = {}
 
     async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
-        """Returns the encoded event of a view; all pages that request it between two ticks of the board get
+        """Returns the encoded event of a view; all pages that request it between two updates of the board get
         the same event.
 
         :param anew: whether to create a new event even if there is one, because the user may just have

@@ -157,7 +157,7 @@ async def _change_permissions(application: Application, request: Request, operat
 def _permission_changes(given: object, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
     """Parses changes of permissions; returns topic, role and actions of each (None: all actions).
 
-    :param grants: whether permissions are granted; otherwise revoked
+    :param grants: whether the changes grant permissions; otherwise, they revoke permissions
     :raises InvalidRequest: the body is not a list of permissions
     """
     if not isinstance(given, list) or not 0 < len(given) <= _MOST_PERMISSIONS:

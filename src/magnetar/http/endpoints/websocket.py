@@ -119,8 +119,9 @@ async def _let_in(
     request: Request,
     act: Callable[[WebSocketService, User], Awaitable[Response]],
 ) -> Response:
-    """Creates the object for the user of a request, and returns the response of ``act``. If the response
-    opens a WebSocket, the user object exists until the WebSocket has ended.
+    """Returns the response of ``act``, which gets the WebSocket service and a :class:`User` for the request.
+
+    If the response opens a WebSocket, the user object exists until the WebSocket has ended.
     """
     service = await _service(application)
     access = application.access

@@ -85,7 +85,7 @@ def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Iterator[str]:
     """Yields, for each subscription, how many transactions that acknowledged its messages were committed and
-    aborted, and how long this took.
+    aborted, and how long commits took.
 
     :param rows: the labels and the metrics of each subscription
     """

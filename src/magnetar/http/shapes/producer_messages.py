@@ -69,7 +69,9 @@ _INFO = fields(
 
 
 ADD_SCHEMA = "addSchema"
-"""The query parameter with which publishing bytes adds no schema to the topic; only Magnetar has it."""
+"""If this query parameter is ``false``, publishing bytes adds no schema to the topic; only Magnetar has
+it.
+"""
 
 
 def publication(request: Request, now_ms: int) -> Publication:

@@ -89,7 +89,7 @@ class User:
         await self._check(TopicOperation.CONSUME, Target.of_topic(topic, subscription))
 
     async def check_dead_letters(self, topic: str) -> None:
-        """Checks a dead letter topic before its producer is opened.
+        """Checks that the user may publish to a dead letter topic, before a producer is opened on it.
 
         :raises AuthorizationError: the user lacks permission to publish to the topic, or the check failed
         """
