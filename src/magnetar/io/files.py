@@ -78,7 +78,9 @@ class SpaceReserve:
         self.wanted = max(self.wanted, min(wanted, self.size))
 
     def fill(self) -> bool:
-        """Takes the missing room if twice as much is free; returns whether the reserve is complete."""
+        """Extends the file to the wanted size if twice the missing space is free; returns whether it has that
+        size.
+        """
         missing = self.wanted - self.held
         if missing > 0 and self._disk.free_bytes() >= 2 * missing:
             file = self._disk.open(self._path, create=True)

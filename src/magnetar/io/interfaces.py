@@ -187,7 +187,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
     def lock(self, *, exclusive: bool) -> bool:
-        """Takes an advisory lock without waiting; returns False if another holder prevents it."""
+        """Takes an advisory lock without waiting; returns False if another holder prevents it.
+
+        :param exclusive: whether no other holder is permitted; otherwise, others may hold shared locks, too
+        """
         ...
 
     def unlock(self) -> None: ...
@@ -232,7 +235,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces ``target``; durable only after :meth:`sync_directory`."""
+        """Renames a file, and replaces ``target`` if it exists; durable only after :meth:`sync_directory`."""
         ...
 
     def unlink(self, path: str) -> None: ...

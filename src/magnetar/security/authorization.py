@@ -54,6 +54,7 @@ async def check(authorizer: Authorizer, principal: Principal, operation: Operati
     """Checks that a principal may carry out an operation.
 
     :raises AuthorizationFailure: the principal lacks the permission
+    :raises MetadataFailure: permissions cannot be read now
     """
     if not authorizer.asks:
         return

@@ -19,7 +19,9 @@ class SecurityOptions:
         self._prefix = prefix
 
     def prefixed(self, prefix: str) -> SecurityOptions:
-        """Returns the same settings with ``prefix`` in front of their names."""
+        """Returns an object for the same settings that puts ``prefix`` in front of the names that it looks
+        up.
+        """
         return SecurityOptions(self._given, prefix)
 
     def text(self, name: str, default: str = "") -> str:

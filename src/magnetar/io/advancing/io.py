@@ -33,7 +33,7 @@ _LONGEST_SECONDS = 3.0
 
 
 class AdvancingIo:
-    """Makes an :class:`Io` that equals ``real`` except for its time."""
+    """Provides :attr:`io`, an :class:`Io` that equals ``real`` except for its time."""
 
     def __init__(self, real: Io, loop: QuietLoop, ahead: float = 0.0) -> None:
         """:param real: the interfaces of ``loop``

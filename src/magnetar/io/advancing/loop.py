@@ -1,4 +1,4 @@
-"""Timers on a clock that is ahead of the real one."""
+"""Timers on a clock that can be advanced beyond the real time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class QuietLoop(asyncio.SelectorEventLoop):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no other call is ready to run; pending events of sockets are not known."""
+        """Whether no other call is ready to run; pending events of sockets are not visible here."""
         return not self._ready  # type: ignore[attr-defined]  # asyncio has no public word for it
 
 
@@ -45,7 +45,7 @@ class AdvancingTimer:
 
 
 class AdvancingLoop:
-    """A :class:`magnetar.io.interfaces.Loop` on a real one; only its timers use the advanced time.
+    """A :class:`magnetar.io.interfaces.Loop` that wraps a real loop; only its timers use the advanced time.
 
     Futures and tasks are the real loop's, because sockets and threads know no other loop and no other time.
     """

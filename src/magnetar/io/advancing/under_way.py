@@ -45,7 +45,8 @@ class UnderWay:
     async def rest(self, seconds: float) -> bool:
         """Returns when no work is in progress or ready to run; False if the loop is kept busy.
 
-        :param seconds: real seconds to wait; processes may take longer to answer
+        :param seconds: maximum real time to wait, in seconds; child processes get up to 30 s for their
+            answers
         """
         begun = self._loop.time()
         deadline, end = begun + seconds, begun + _PROCESS_SECONDS

@@ -19,7 +19,7 @@ from typing import Any
 from magnetar.io.waiting import tell
 
 BLOCK_BYTES = 4096
-"""Offsets, lengths and addresses of direct writes are multiples of this."""
+"""Offsets, lengths and addresses of direct writes are multiples of this number."""
 STAGING_BYTES = 1 << 20
 """The size of one buffer; a longer write is split."""
 _KEPT_BUFFERS = 4

@@ -192,7 +192,7 @@ class RealDisk:
         self._make_directory(self.locate(path))
 
     def _make_directory(self, directory: Path) -> None:
-        """Creates missing parents, too, and syncs each into its own parent."""
+        """Creates a directory and its missing parents, and syncs the parent of each created directory."""
         if directory.is_dir():
             return
         self._make_directory(directory.parent)

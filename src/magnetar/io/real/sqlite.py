@@ -26,8 +26,8 @@ class SqliteConnection:
     """One connection; the caller's statements begin and end transactions."""
 
     def __init__(self, path: str, *, unchanged: bool = False) -> None:
-        """:param unchanged: whether to read the file only, while no process writes it; a write-ahead log is
-            ignored
+        """:param unchanged: whether to only read the file, which no process may write meanwhile; a
+            write-ahead log is ignored
         :raises SqlError: the database cannot be opened
         """
         self._path = path
