@@ -389,7 +389,7 @@ def _rewritten(digest: _Digest, run: EntryRun, rewrite: Rewrite) -> tuple[bytes,
 
 
 async def contents_of(loop: Loop, reader: LedgerReader) -> LedgerContents:
-    """Reads all entries of a closed ledger.
+    """Reads all entries of a closed ledger; returns their number, size and digest.
 
     :raises LedgerError: the ledger cannot be read
     """

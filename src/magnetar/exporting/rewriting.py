@@ -75,7 +75,7 @@ def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict
 
 
 def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
-    """Returns a version of a schema with the ids of the copied ledgers in the positions of earlier versions.
+    """Returns a version of a schema; positions of earlier versions have the ids of the ledgers' copies.
 
     :raises NotExported: the entry is not a schema
     """
@@ -90,7 +90,7 @@ def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
 
 
 def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
-    """Returns a schema's locator with the ids of the copied ledgers.
+    """Returns a schema's locator whose positions have the ids of the ledgers' copies.
 
     :raises NotExported: the value is not a locator, or contains a ledger that was not copied
     """

@@ -48,7 +48,7 @@ class Unit:
 @dataclass
 class StoredCursor:
     piece: str
-    """The name of the topic as encoded in paths."""
+    """The name of the cursor, encoded as in metadata paths."""
     storage: CursorStorage
     state: AcknowledgedState
 
@@ -116,7 +116,7 @@ async def managed_ledgers_of(side: OpenStores, topic: TopicName) -> list[str]:
 
 
 async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
-    """Returns a topic with its record only; None if the record does not exist.
+    """Returns a managed ledger with its record, but without cursors; None: the record does not exist.
 
     :raises MetadataDamaged: the record cannot be read
     """
@@ -128,8 +128,8 @@ async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
 
 
 async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
-    """Returns a topic with its record and all cursors; fences the writer of the last ledger, and closes the
-    ledger.
+    """Returns a managed ledger with its record and all cursors; fences the writer of the last ledger, and
+    closes this ledger.
 
     :raises NotExported: the topic no longer exists
     :raises ManagedLedgerError: a record cannot be read
@@ -173,7 +173,9 @@ async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
 
 
 async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
-    """Closes the last ledger as a broker does when it opens a topic, but does not change the record."""
+    """Closes the last ledger as a broker does when it opens a topic; updates ``record``, but not the stored
+    record.
+    """
     if not record.ledgers or record.ledgers[-1].closed_ms:
         return
     last = record.ledgers[-1]

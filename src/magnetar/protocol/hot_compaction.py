@@ -96,7 +96,7 @@ class LatestKeys:
         return self.count - 1
 
     def number_whole(self) -> None:
-        """Numbers an entry that cannot be opened, so that it stays."""
+        """Numbers an entry that cannot be opened as one message, which stays."""
         self.whole.append(self.count)
         self._next(True)
 

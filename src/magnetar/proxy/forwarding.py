@@ -105,7 +105,7 @@ class Forwarding:
         self._in_progress = 0
 
     def is_public(self, request: Request) -> bool:
-        """Whether the request asks for a file of a page."""
+        """Whether the request is for a file of a web page, which needs no authentication."""
         return (
             request.method in ("GET", "HEAD")
             and _PAGE_FILE.fullmatch(request.path) is not None
