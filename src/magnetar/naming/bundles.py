@@ -68,7 +68,7 @@ class Bundles:
 
     @classmethod
     def even(cls, count: int) -> Bundles:
-        """Returns ``count`` ranges of the same size.
+        """Returns ``count`` ranges of equal size, the last of which also has the remainder of the hashes.
 
         :param count: 1 … 65536
         :raises InvalidName: ``count`` is out of range

@@ -46,7 +46,7 @@ class NamespaceName:
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
-        """Returns the namespace with that name.
+        """Parses the name of a namespace.
 
         :raises InvalidName: the string is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``
         """

@@ -66,7 +66,7 @@ def cluster_of_cursor(prefix: str, name: str) -> str | None:
 
 
 def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName | None:
-    """Returns the source of a topic with these properties; None if it is not a shadow topic.
+    """Returns the source topic of the topic ``name``, given its properties; None: it is no shadow topic.
 
     If the property of a partition contains a topic without a partition, the source is that topic's partition
     with the same index.
