@@ -225,8 +225,8 @@ class OpenStores:
     still_alone: Callable[[], None]
     """Checks that no broker serves; raises NotExported if a broker may serve the topics by now."""
     served_by: Sequence[str] = ()
-    """Descriptions of processes that must be stopped before an export; set only if the export is just
-    checked.
+    """Descriptions of running processes that must be stopped before an export; empty if they were excluded
+    already.
     """
     bookies: str = ""
     """The id of the bookies, which is the same for all clusters that share them; empty: not shared."""

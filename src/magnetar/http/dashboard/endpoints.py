@@ -103,8 +103,8 @@ async def namespace_policies(application: Application, request: Request) -> Resp
 async def topic_policies(application: Application, request: Request) -> Response:
     """Returns the policies that are set for a topic, and the policies in effect from all levels.
 
-    A partition has no policies of its own.
-
+    :raises TopicNotFound: the topic does not exist
+    :raises PreconditionFailed: the topic is a partition, which has no policies of its own
     :raises NotAllowed: topic policies are disabled
     """
     return json_response(dict(await application.admin.topic_policies.all_of(topic_of(request.variables))))
