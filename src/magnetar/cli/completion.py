@@ -62,10 +62,10 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument(
         "what",
         choices=(*_SCRIPTS, _WORDS),
-        help="shell for which to print the script; words prints the candidates for the next word",
+        help='shell for which to print the script; the value "words" prints the candidates for the next word',
     )
     parser.add_argument(
-        "line", nargs="?", default="", help="only for words: the command line up to the cursor"
+        "line", nargs="?", default="", help='only with the value "words": the command line up to the cursor'
     )
 
 

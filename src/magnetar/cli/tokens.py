@@ -246,7 +246,7 @@ def _private_key(text: str, algorithm: str) -> object:
     try:
         key = (load_pem_private_key if pem else load_der_private_key)(encoded, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UnusableKey("the private key is neither DER nor PEM, or it is encrypted") from error
+        raise UnusableKey("the private key is encrypted, or is neither DER nor PEM") from error
     wanted = EllipticCurvePrivateKey if algorithm in _CURVES else RSAPrivateKey
     if not isinstance(key, wanted):
         raise UnusableKey(

@@ -115,7 +115,7 @@ class Setting:
             raise ValueRefused("must be a whole number")
         number = int(text)
         if not -(1 << bits) <= number < 1 << bits:
-            raise ValueRefused(f"must be a number of {bits + 1} bits")
+            raise ValueRefused(f"must be a whole number that fits into {bits + 1} bits")
         return number
 
     def _fraction(self, text: str) -> float:

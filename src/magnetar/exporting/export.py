@@ -68,7 +68,7 @@ class Export:
             return ExportPlan(refusals=shared)
         plan = ExportPlan()
         for side in (source, target):
-            plan.refusals += [f"{each} is running; stop it first" for each in side.served_by]
+            plan.refusals += [f"{each}; stop it first" for each in side.served_by]
         left, arriving = await notes(source.metadata), await notes(target.metadata)
         units = await self._units(selection, plan)
         for path, note in {**left, **arriving}.items():

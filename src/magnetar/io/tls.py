@@ -290,7 +290,7 @@ def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
         os.write(number, pem)
         context.load_cert_chain(f"/proc/self/fd/{number}")
     except (ssl.SSLError, OSError) as error:
-        raise TlsRefused(f"{path}: its key cannot be used: {_why(error)}") from error
+        raise TlsRefused(f"{path}: the private key cannot be used: {_why(error)}") from error
     finally:
         os.close(number)
 

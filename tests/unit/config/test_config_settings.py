@@ -107,7 +107,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("brokerServicePort=x", "a whole number, not 'x'"),
         ("brokerServicePort=65536", "a value from 0 to 65535, not '65536'"),
         ("keepAliveIntervalSeconds=0", "at least 1"),
-        ("maxMessageSize=99999999999", "a number of 32 bits"),
+        ("maxMessageSize=99999999999", "a whole number that fits into 32 bits"),
         ("allowAutoTopicCreation=yes", "true or false"),
         ("allowAutoTopicCreationType=both", "one of partitioned, non-partitioned"),
         ("subscriptionTypesEnabled=Sharded", "a list of Failover, Shared, Key_Shared, Exclusive"),

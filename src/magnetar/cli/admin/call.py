@@ -87,7 +87,9 @@ class Call:
         for key in _OPERANDS:
             if self.values.get(key):
                 return str(self.values[key])
-        raise UsageError("a name is empty: give the name of the tenant, namespace, topic or other resource")
+        raise UsageError(
+            "an argument is an empty string; give the name of the tenant, namespace, topic or other resource"
+        )
 
     @property
     def named(self) -> str:

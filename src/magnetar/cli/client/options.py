@@ -140,8 +140,8 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         "-kvet",
         choices=("none", "separated", "inline"),
         default="none",
-        help="encoding of key/value messages: separated puts the key in the message key, inline puts it in "
-        "the content; none, the default, sends other messages",
+        help='encoding of key/value messages: "separated" puts the key in the message key, "inline" puts '
+        'it in the content; "none", the default, sends messages that are not key/value messages',
     )
     add(
         "--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (default: the value of -k)"

@@ -96,7 +96,7 @@ async def _lookup(application: Application, request: Request) -> Response:
     )
     if found.redirect:
         raise ServedElsewhere(
-            "Another broker answers this lookup",
+            "Another broker must answer this lookup",
             found.http_url,
             found.http_url_tls,
             authoritative=found.authoritative,

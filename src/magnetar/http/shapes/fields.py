@@ -47,7 +47,7 @@ def whole(bits: int = 32) -> Check:
         if type(given) is not int:
             raise InvalidRequest(f"{name} must be a whole number, not {shown(value)}")
         if not -(1 << bits - 1) <= given < 1 << bits - 1:
-            raise InvalidRequest(f"{name} must be a number of {bits} bits, not {given}")
+            raise InvalidRequest(f"{name} must be a whole number that fits into {bits} bits, not {given}")
         return given
 
     return check

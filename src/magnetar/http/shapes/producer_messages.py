@@ -125,7 +125,7 @@ def _milliseconds(name: str, given: str | None) -> int | None:
         found = None
     if found is None or found.tzinfo is None or found.timestamp() < 0:
         raise InvalidRequest(
-            f"{name} must be milliseconds since 1970, or a time with an offset, not {shown(given)}"
+            f"{name} must be milliseconds since 1970, or a time with a UTC offset, not {shown(given)}"
         )
     return int(found.timestamp() * 1000)
 

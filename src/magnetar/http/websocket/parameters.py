@@ -219,7 +219,9 @@ def _whole(query: Query, name: str) -> int:
         raise InvalidRequest(f'Invalid query params: {name}: for input string: "{query[name]}"') from error
     bits = 64 if name in _LONG else 32
     if not -(1 << bits - 1) <= found < 1 << bits - 1:
-        raise InvalidRequest(f"Invalid query params: {name} must be a number of {bits} bits, not {found}")
+        raise InvalidRequest(
+            f"Invalid query params: {name} must be a whole number that fits into {bits} bits, not {found}"
+        )
     return found
 
 

@@ -346,7 +346,7 @@ class LoopThread:
             raise RuntimeError(_IN_CALLBACK)
         if self.loop.is_closed():
             work.close()
-            raise RuntimeError("the loop is closed")
+            raise RuntimeError("the event loop is closed")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         lives = True
         try:
@@ -377,7 +377,7 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             raise RuntimeError(_IN_CALLBACK)
         if self.loop.is_closed():
-            raise RuntimeError("the loop is closed")
+            raise RuntimeError("the event loop is closed")
         self.post(call, *arguments)
         while not outcome.came(_LOOK_SECONDS):
             if not self._thread.is_alive() and not outcome.came(0):

@@ -246,7 +246,7 @@ class UpgradingNetwork:
                 # Not a byte more than the answer: what follows belongs to the handshake.
                 data = await loop.sock_recv(connection, missing)
                 if not data:
-                    raise ConnectionResetError(f"{host}:{port} closes connections that use TLS")
+                    raise ConnectionResetError(f"{host}:{port} closed the connection when TLS was requested")
                 answer += data
             if reason := self._upgrade.refused(answer):
                 raise ConnectionRefusedError(f"{host}:{port}: {reason}")
