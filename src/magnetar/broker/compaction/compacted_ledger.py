@@ -1,4 +1,5 @@
-"""A compacted ledger: the newest message of each key up to a horizon, with the ids it has in the topic."""
+"""A compacted ledger: for each key, the newest message of the topic up to a position, the horizon; each entry
+keeps its id in the topic."""
 
 from __future__ import annotations
 
@@ -34,16 +35,17 @@ log = logging.getLogger(__name__)
 _MOST_ENTRIES = 1_024
 """The maximum number of entries in one read."""
 _MOST_REMEMBERED = 4_096
-"""The maximum number of remembered positions of entries that a search has read."""
+"""The maximum number of entries whose positions are remembered after a search has read them."""
 _PIECE_BYTES = 128 * 1024
-"""The size of one append in bytes, limited because clients that publish meanwhile wait for its end."""
+"""The target size of one append in bytes; it is small because clients that publish meanwhile wait for it."""
 _MOST_BYTES = 256 * 1024
 """The maximum number of bytes that are appended and not yet durable."""
 COMPONENT = b"compacted-ledger"
 
 
 class OpenedRun:
-    """Entries of a compacted ledger: the topic's entry i is ``buffer[starts[i]:ends[i]]``."""
+    """Consecutive entries of a compacted ledger: entry i, in the form in which the topic stores it, is
+    ``buffer[starts[i]:ends[i]]``."""
 
     __slots__ = ("buffer", "count", "ends", "entry_ids", "first", "ledger_ids", "starts")
 
@@ -110,8 +112,8 @@ class CompactedLedger:
         self._users = 0
         self._replaced = False
         self._positions: dict[int, Position] = {}
-        """Positions of entries that a search has read, because all binary searches begin with the same
-        entries."""
+        """The topic's position of each entry that a search has read, by the entry's index. They are
+        remembered because all binary searches begin with the same entries."""
 
     # Users
 
@@ -182,7 +184,7 @@ class CompactedLedger:
             return (await self._opened()).metadata.length
 
     async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
-        """Reads entries [first, last] of the ledger, possibly only some of them, from the first on.
+        """Reads entries of the ledger from ``first`` on, at most up to ``last``; possibly fewer.
 
         :raises LedgerError: the entries cannot be read
         """
@@ -191,7 +193,7 @@ class CompactedLedger:
         return OpenedRun(runs[0])
 
     async def find(self, position: Position) -> int:
-        """Returns the index of the first entry at or after a position of the topic; if there is none, the
+        """Returns the index of the first entry at or after a position of the topic; if no entry is, the
         number of entries.
 
         :raises LedgerError: the ledger cannot be read
@@ -227,8 +229,8 @@ class CompactedLedger:
         return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
 
     async def first_published_at(self, time_ms: int) -> Position | None:
-        """Returns the first position with a publish time at or after ``time_ms``, by binary search; None if
-        there is none.
+        """Returns the topic's position of the first entry published at or after ``time_ms`` (milliseconds
+        since 1970), by binary search; None if all entries are older.
 
         :raises LedgerError: the ledger cannot be read
         """
@@ -254,7 +256,7 @@ meanwhile."""
 def _last_index(data: bytes) -> int:
     """Returns the index in its batch of the last message that was not compacted out; -1 outside a batch.
 
-    A batch that is encrypted or too large is not unpacked: the index is that of its last message.
+    A batch that is encrypted or too large is not unpacked; the result is then the index of its last message.
     """
     try:
         entry = parse_entry(data, verify_checksum=False)
@@ -305,7 +307,7 @@ class NewLedger:
         writer.set_listener(self)
 
     async def append(self, copied: Copied) -> None:
-        """Appends entries; returns when more can be accepted.
+        """Appends entries; returns once few enough bytes are not durable yet that more can be appended.
 
         :raises LedgerError: the ledger cannot be written
         """

@@ -27,7 +27,8 @@ from magnetar.managed_ledger.position import Position
 
 log = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
-"""The size of one read in bytes, limited because clients that publish meanwhile may wait for its end."""
+"""The maximum size of one read in bytes; it is small because clients that publish meanwhile may wait for
+the read."""
 _READ_ENTRIES = 8_192
 
 
@@ -87,11 +88,13 @@ class Compactor:
         to: Position,
         figures: CompactionFigures,
     ) -> NewLedger:
-        """Writes a ledger with the newest messages up to ``to``; it is closed, and no cursor names it yet.
+        """Writes and closes a ledger with the newest message of each key up to ``to``; no cursor names the
+        ledger yet.
 
         :param topic: the topic's full name
         :param partition: the topic's partition index; -1: not a partition
-        :param former: the result of the last compaction, which covers all entries up to ``after``
+        :param former: the result of the last compaction, which covers all entries up to ``after``; None: the
+            topic was never compacted
         :raises LedgerError: a ledger cannot be read or written; the new ledger is deleted
         :raises CompactionTimeout: a read takes too long
         :raises ProcessFailed: the compaction process has ended or reports a failure, for example because keys
@@ -121,7 +124,7 @@ class Compactor:
                 self._elsewhere.rest()
 
     async def _leave(self, latest: LatestElsewhere) -> None:
-        """Makes the compaction process discard the data of a compaction."""
+        """Makes the compaction process discard the data of a compaction; if that fails, ends the process."""
         try:
             await latest.remove()
         except ProcessFailed as failed:
@@ -167,8 +170,8 @@ class Sources(NamedTuple):
     store: LedgerStore
     managed_ledger: ManagedLedger
     former: CompactedLedger | None
-    """The result of the last compaction, which covers all entries before the part of the topic that is
-    read."""
+    """The result of the last compaction, which covers all entries before those that are read from the topic;
+    None: the topic was never compacted."""
 
 
 _OpenLedger = Callable[[int], Awaitable[LedgerReader]]
@@ -319,7 +322,7 @@ class Passage:
     # Second pass
 
     async def copy(self, ledger: NewLedger) -> None:
-        """Runs the second pass, which copies the messages that stay.
+        """Runs the second pass, which copies the messages that compaction keeps.
 
         :raises LedgerError: a ledger cannot be read or written
         :raises ProcessFailed: the compaction process fails
@@ -359,8 +362,8 @@ async def _read(reader: LedgerReader, first: int, last: int) -> Sequence[EntryRu
 
 
 class CompactionFigures:
-    """The statistics of a topic's compactions since it was loaded. Times are in ms since 1970, durations in
-    ms."""
+    """The statistics of a topic's compactions since the topic was loaded. Names ending in ``_ms`` have times
+    in milliseconds since 1970, except ``duration_ms``, a duration in milliseconds."""
 
     def __init__(self) -> None:
         self.removed = 0
@@ -372,7 +375,7 @@ class CompactionFigures:
         self.succeeded = 0
         self.failed = 0
         self.entries = 0
-        """The number of entries in the ledger that the last compaction wrote; the next attribute is its
+        """The number of entries in the ledger that the last compaction wrote; :attr:`size` is the number of
         bytes."""
         self.size = 0
         self.read_bytes = 0

@@ -1,5 +1,5 @@
-"""The broker's side of the compaction process: it sends questions at a limited pace, and checks the
-answers."""
+"""The broker's side of the communication with the compaction process: it sends questions at a limited pace,
+and checks the answers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ T = TypeVar("T")
 _KEPT_SECONDS = 10.0
 """How long the process is kept after a compaction, because the next one may start soon."""
 _ANSWER_SECONDS = 300.0
-"""The time after which a process that has not answered counts as failed. It may have to wait for a CPU."""
+"""The time in seconds after which a process that has not answered counts as failed. The time is long because
+the process may have to wait for a CPU."""
 _LEAVE_SECONDS = 10.0
-"""The timeout of the clean-up, which only frees disk space; the next compaction would repeat it."""
+"""The timeout in seconds of the clean-up after a compaction. It is short because the next compaction repeats
+a clean-up that failed."""
 _MOST_MESSAGES = 1 << 31
-"""The maximum number of messages in one entry, from the metadata of a batch."""
+"""The maximum number of messages in one entry, as the metadata of a batch can state it."""
 _SPANS_AT_ONCE = 4_096
 _RESTS = 3.0
 """Seconds of pause per second of work, so that at most one in four publishes is delayed."""
 _LONGEST_SECONDS = 0.25
 """The longest pause between two steps, in seconds."""
 _LATELY_SECONDS = 0.1
-"""The time after the last publish for which clients count as publishing."""
+"""How long after the last publish clients count as publishing, in seconds."""
 
 
 class Elsewhere:
@@ -100,7 +102,7 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """Has the methods of ``LatestMessages``, but lets the compaction process do the work."""
+    """Offers operations of ``LatestMessages``, which the compaction process runs."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io
@@ -184,7 +186,7 @@ class QuestionPipeline(Generic[C, T]):
         self._asked: tuple[C, PendingAnswer[T]] | None = None
 
     async def put(self, context: C, asked: PendingAnswer[T]) -> None:
-        """Adds a question; returns when the previous answer was used.
+        """Adds a question that was sent; returns when the answer to the previous question was used.
 
         :raises ProcessFailed: the previous question was not answered
         """
@@ -203,8 +205,8 @@ class QuestionPipeline(Generic[C, T]):
 
 
 class GivingWay:
-    """The pace of one compaction, from its first step on: while clients publish, it pauses most of the
-    time."""
+    """The pace of one compaction, from its first step on: while clients publish, the compaction pauses most
+    of the time."""
 
     def __init__(self, loop: Loop, clock: Clock, published: Callable[[], int]) -> None:
         self._loop = loop

@@ -18,11 +18,11 @@ from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
 _AT_ONCE = 64 * 1024
-"""The bytes of entries after which the memory of the keys is checked."""
+"""The number of bytes of entries after which the memory use of the keys is checked."""
 _BITS_AT_ONCE = 64 * 1024
 _MOST_CHUNKS = 200_000
-"""The maximum number of chunks that are remembered, because a client can send any number of chunks without a
-last one."""
+"""The maximum number of chunks that are remembered; there is a limit because a client can send any number of
+chunks without ever sending a last one."""
 DIRECTORY = "compaction"
 """The directory below the data directory; the next compaction removes files that a crash leaves in it."""
 KEY_COST = 200
@@ -140,15 +140,16 @@ class LatestMessages:
     # Between the passes
 
     def parts(self) -> int:
-        """Returns the number of parts for :meth:`settle_part`, which must be called for each before
-        :meth:`settle`."""
+        """Returns the number of parts of spilled keys; :meth:`settle_part` must be called for each part
+        before :meth:`settle`. 0 if no keys were spilled."""
         if not self._keys.spilled:
             return 0
         self._keys.begin_taking()
         return PARTS
 
     def settle_part(self, part: int) -> None:
-        """Takes one part of the keys into account; must be called for every part before :meth:`settle`.
+        """Finds the newest messages of one part of the spilled keys; must be called for every part before
+        :meth:`settle`.
 
         :raises OSError: spilled keys cannot be read back
         """
@@ -185,7 +186,7 @@ class LatestMessages:
         self._latest.pass_by(end)
 
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
-        """Copies the messages that stay, each entry with its id.
+        """Copies the messages that stay into entries for a compacted ledger, each with its id in the topic.
 
         :raises EntryError: the entries differ from those that were numbered
         """
@@ -288,7 +289,7 @@ class SpilledKeys:
         self._latest.parts = None
 
     def take(self, part: int) -> None:
-        """Finds the newest message of each key in a part; the others are removed.
+        """Finds the newest message of each key in a part; the key's older messages will not be kept.
 
         :raises OSError: the keys cannot be read back
         """

@@ -1,4 +1,4 @@
-"""The program of the compaction process: one compaction at a time."""
+"""The program of the compaction process, which runs one compaction at a time."""
 
 from __future__ import annotations
 

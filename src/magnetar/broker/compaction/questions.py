@@ -44,7 +44,8 @@ _COUNT = struct.Struct("<Q")
 _COPIED = struct.Struct("<QI")
 
 GOES_ON = -1
-"""Used instead of the number of a message: the entries follow those that were copied last."""
+"""The value that replaces the number of the first message if the entries follow those of the previous
+question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ def settle_part(part: int) -> Question:
 
 
 def staying(spans: Sequence[tuple[int, int]]) -> Question:
-    """Returns the question which of these ranges [first, end) of message numbers contain a message that
-    stays."""
+    """Returns a question: which of these ranges [first, end) of message numbers contain a message that
+    stays?"""
     return [
         bytes((QuestionKind.STAYING,)),
         array("q", (number for span in spans for number in span)).tobytes(),
@@ -105,7 +106,7 @@ def number(entries: Entries) -> Question:
 
 
 def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
-    """Returns the question for the messages of entries that stay.
+    """Returns a question that asks for a copy of those messages of the entries that stay.
 
     :param at: the number of the first message, or :data:`GOES_ON`
     """

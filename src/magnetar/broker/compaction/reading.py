@@ -1,4 +1,4 @@
-"""Reading the compacted view of a topic: the last compacted ledger, then the newer entries of the topic."""
+"""Reading a topic compacted: first the last compacted ledger, then the newer entries of the topic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
-"""The number of entries per read; most of them become runs of one entry."""
+"""The maximum number of entries per read; most entries become runs of one entry."""
 
 
 class ReadStart:
-    """The position at which a subscription begins to read. It may be a position that only the compacted
-    ledger still has, and that the cursor therefore does not know."""
+    """The position at which a subscription begins to read. The cursor does not know this position if only the
+    compacted ledger still has it."""
 
     __slots__ = ("_cursor", "_ledgers", "_mark", "_start")
 
@@ -135,7 +135,7 @@ class CompactedReading:
         return self._ledger is not None or self._cursor.has_more()
 
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries if they are in memory."""
+        """Returns the next entries if they are in memory, otherwise None."""
         self._look_for_gap()
         if self._ledger is None:
             return self._went_on(self._cursor.read_cached(max_entries, max_bytes))

@@ -1,4 +1,5 @@
-"""The compaction of one topic: its last compacted ledger, whether a compaction runs, and the last outcome."""
+"""The compaction of one topic: the last compacted ledger, the running compaction if any, and the last
+outcome."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class TopicCompaction:
         self.current: CompactedLedger | None = None
         """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
-        """Replaced ledgers that the stored cursor may still name."""
+        """Replaced compacted ledgers that the stored cursor may still name, so that they are kept."""
         self._tasks = TaskScope(compactor.io.loop, self._topic, owner_goes_on)
         self._running: Task[None] | None = None
         self._stopped = False
@@ -104,7 +105,7 @@ class TopicCompaction:
         """Starts a compaction; :attr:`status` shows when it has finished.
 
         :raises Conflict: a compaction of the topic is running
-        :raises ServiceNotReady: the topic is being closed, or its compaction removed
+        :raises ServiceNotReady: the topic is being closed, or its compacted data is being removed
         """
         if self._running is not None:
             raise Conflict("Compaction already in progress")
@@ -191,7 +192,7 @@ class TopicCompaction:
         self._former = []
 
     async def stop(self) -> None:
-        """Ends a running compaction and allows no more; none runs when this returns."""
+        """Cancels a running compaction and allows no further one; none runs when this returns."""
         self._stopped = True
         running = self._running
         if running is not None:

@@ -103,7 +103,7 @@ def listeners_of(value: object) -> Mapping[str, Addresses]:
 
 
 def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, str]]:
-    """Returns the form that :func:`listeners_of` reads."""
+    """Returns addresses by listener name in the form in which brokers write them (:func:`listeners_of`)."""
     names = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
     found = {}
     for listener, at in listeners.items():
@@ -127,7 +127,7 @@ def _whole(raw: Mapping[str, object], name: str) -> int:
 
 
 class LiveBrokers:
-    """The registered brokers, kept in memory and updated by a watch, so that a look-up costs nothing.
+    """The registered brokers, kept in memory and updated by a watch, so that reading the list costs nothing.
 
     The list may lag behind the metadata store by the delay of a watch, so it proves nothing about ownership.
     """
@@ -137,7 +137,7 @@ class LiveBrokers:
         self._metadata = metadata
         self._known: dict[str, BrokerRecord] = {}
         self._unreadable: set[str] = set()
-        """Brokers with an unreadable record that was logged."""
+        """The names of brokers whose unreadable records were logged."""
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
@@ -149,7 +149,7 @@ class LiveBrokers:
         metadata.listen_session(self._session_changed)
 
     async def start(self) -> None:
-        """Reads all records; later changes are followed.
+        """Reads all records, and follows later changes.
 
         :raises MetadataError: the metadata store refuses
         """
@@ -172,7 +172,7 @@ class LiveBrokers:
         return self._known.get(broker_id)
 
     def at_http(self, url: str | None) -> BrokerRecord | None:
-        """Returns the broker with an HTTP or HTTPS address; None if there is none."""
+        """Returns the live broker with this HTTP or HTTPS URL; None if no live broker has it."""
         for record in self._known.values():
             if url and url in (record.addresses.http, record.addresses.http_tls):
                 return record
@@ -303,11 +303,11 @@ class Leadership:
 
     @property
     def leader_id(self) -> str | None:
-        """Returns the id of the leader; None if there is none, or it is not known."""
+        """Returns the id of the leader; None if the cluster has no leader or its id is not known."""
         return self._leader_id
 
     def leader(self) -> BrokerRecord | None:
-        """Returns the leader's record; None if there is no leader, or it is not registered."""
+        """Returns the leader's record; None if there is no known leader, or the leader is not registered."""
         return None if self._leader_id is None else self._brokers.get(self._leader_id)
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -316,7 +316,7 @@ class Leadership:
         self._listeners.append(changed)
 
     async def start(self) -> None:
-        """Waits until the cluster has a leader.
+        """Makes this broker a candidate, and waits until the cluster has a leader.
 
         :raises MetadataError: the metadata store refuses
         """

@@ -59,7 +59,8 @@ class NamespaceBundles:
         return local or first
 
     def forget(self, name: NamespaceName) -> None:
-        """Drops the cached bundles of a namespace that the caller has just changed."""
+        """Drops the cached bundles of a namespace, after the caller has changed the namespace's local
+        record."""
         self._local.forget(f"{LOCAL_POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
@@ -105,7 +106,7 @@ def path_of(bundle: Bundle) -> str:
 
 
 def bundle_at(path: str) -> Bundle | None:
-    """Returns the bundle of a node; None if the path is not a bundle's."""
+    """Returns the bundle whose owner's node has a path; None if the path is not one of such a node."""
     try:
         return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:
@@ -143,13 +144,14 @@ def decode_owner(value: bytes, version: int, *, own: bool) -> OwnerNode:
 
 
 def broker_of(namespace: NamespaceName) -> str | None:
-    """Returns the broker id in a heartbeat or monitoring namespace; None for any other namespace."""
+    """Returns the broker id in the name of a heartbeat or monitoring namespace; None for any other
+    namespace."""
     found = _MONITORED.fullmatch(str(namespace))
     return found["broker"] if found is not None else heartbeat_of(namespace)
 
 
 class Carried(NamedTuple):
-    """The traffic of topics, in and out."""
+    """The traffic of topics, the sum of both directions."""
 
     rate: float = 0.0
     """The message rate, in messages per second."""
@@ -179,7 +181,7 @@ class ToDivide:
     topics: Mapping[int, Carried]
     """The traffic of each topic, by the topic's hash."""
     positions: Sequence[int] = ()
-    """The hashes at which the request splits the bundle."""
+    """The hashes at which the request asks to split the bundle."""
     most: Carried = MOST
     """The maximum load of a bundle."""
     tolerance: float = 0.1
@@ -192,8 +194,8 @@ def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """Returns the hash in the middle between the two middle topics; empty if there are fewer than two
-    topics."""
+    """Returns the hash halfway between the two middle topics in the order of hashes; empty if there are fewer
+    than two topics."""
     hashes = sorted(bundle.topics)
     if len(hashes) < 2:
         return []
@@ -202,7 +204,7 @@ def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def specified_positions_divide(bundle: ToDivide) -> Sequence[int]:
-    """Returns the hashes in the request that lie within the bundle."""
+    """Returns the hashes in the request; :func:`positions_within` leaves out those outside the bundle."""
     return bundle.positions
 
 
@@ -242,8 +244,8 @@ DEFAULT_DIVISION = range_equally_divide.__name__
 
 
 def positions_within(bundle: ToDivide, algorithm: str) -> Sequence[int]:
-    """Returns the hashes at which an algorithm splits the bundle, ascending and strictly within it; empty if
-    there are none.
+    """Returns the hashes at which an algorithm splits the bundle, ascending and strictly within the bundle;
+    empty if the algorithm does not split it.
 
     :param algorithm: one of :data:`DIVISIONS`
     """

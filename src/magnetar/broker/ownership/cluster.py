@@ -2,7 +2,7 @@
 
 The broker that creates the node of a bundle owns the bundle until it deletes the node or its session ends.
 A broker's knowledge of nodes may be out of date by the delay of a watch; fencing of ledgers and versions of
-metadata prevent harm by a broker that acts on it.
+metadata nodes prevent harm if a broker acts on outdated knowledge.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _PREFERRED_SECONDS = 60.0
 """How long a requested destination applies, in seconds: enough for an unload and the return of the first
 client."""
 _CHOSEN_SECONDS = 10.0
-"""How long lookups get the same answer, in seconds, because the chosen broker is loading the bundle."""
+"""How long lookups of a bundle are answered with the broker chosen for the first one, in seconds, while that
+broker takes ownership."""
 _MOST = 100_000
 
 
@@ -83,9 +84,8 @@ class ClusterOwnership:
         leadership: Leadership,
         placement: Placement,
     ) -> None:
-        """:param own: returns the :class:`Owner` that describes this broker, from a generation
-
-        :param placement: used while this broker leads, or while the cluster has no leader
+        """:param own: returns the :class:`Owner` that describes this broker with a generation
+        :param placement: chooses brokers while this broker leads, or while the cluster has no leader
         """
         self._io = io
         self._metadata = metadata
@@ -95,7 +95,7 @@ class ClusterOwnership:
         self.placement = placement
         self._generation = 0
         self._lasts = True
-        """Whether the session exists; False from its loss until there is a new one."""
+        """Whether this broker has a session with the metadata store."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
         tasks = TaskScope(io.loop, "the ownership of bundles", owner_goes_on)
@@ -154,7 +154,7 @@ class ClusterOwnership:
         return [bundle for bundle, held in self._held.items() if not held.releasing]
 
     def retire(self) -> None:
-        """Stops taking ownership of bundles; the broker keeps those it has."""
+        """Stops taking ownership of further bundles; the broker keeps the bundles that it owns."""
         self._retired = True
 
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
@@ -396,7 +396,8 @@ class _Destination:
 
 
 class Destinations:
-    """The brokers that are to own bundles without an owner, as the leader remembers them.
+    """For bundles that have no owner or will lose it, the brokers that are to own them next, as the leader
+    remembers them.
 
     The most recent destination, requested or chosen, applies until the bundle has its next owner. The watch
     may report the bundle's arrival at its previous owner late, after the request to unload the bundle; such a
@@ -416,7 +417,7 @@ class Destinations:
         self._remember(bundle, broker_id, _PREFERRED_SECONDS, owned=owned)
 
     def chosen(self, bundle: Bundle, broker_id: str) -> None:
-        """Records that a lookup was answered with a broker."""
+        """Records that a lookup of a bundle was answered with this broker."""
         self._remember(bundle, broker_id, _CHOSEN_SECONDS, owned=False)
 
     def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
@@ -438,7 +439,8 @@ class Destinations:
             self._known[bundle].owned = False
 
     def arrived(self, bundle: Bundle) -> None:
-        """Drops the destination if the bundle has its next owner."""
+        """Reports that the bundle has an owner: drops the destination, unless the previous owner still has to
+        release the bundle."""
         if bundle in self._known and not self._known[bundle].owned:
             del self._known[bundle]
 

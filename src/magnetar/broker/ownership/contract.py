@@ -1,4 +1,4 @@
-"""The interface by which lookups, the loading of topics, and administration find the owner of a bundle."""
+"""The interface through which lookups, the loading of topics, and administration find a bundle's owner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses of a broker for clients; None for a kind of connection that it does not offer."""
+    """The addresses of a broker for clients; None for a kind of connection that the broker does not offer."""
 
     binary: str | None
     binary_tls: str | None = None
@@ -59,14 +59,14 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker that serves a bundle."""
+    """The broker that owns a bundle, or the one to ask next if the bundle has no owner."""
 
     broker_id: str
     addresses: Addresses
     here: bool
     """Whether the owner is this broker."""
     generation: int
-    """A number that changes whenever the owner changes; compared again after every wait."""
+    """A number that changes whenever the owner changes; callers compare it again after every wait."""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """Addresses for clients that name an advertised listener (``advertisedListeners``)."""
     settled: bool = True
@@ -78,7 +78,7 @@ class Owner:
     def addresses_of(self, listener: str | None) -> Addresses:
         """Returns the addresses for a client.
 
-        :param listener: the listener in the client's request; None or empty if there is none
+        :param listener: the name of the listener in the client's request; None or empty if it names none
         :raises InvalidRequest: the broker has listeners, but none of that name
         """
         if not listener or not self.listeners:
@@ -90,7 +90,7 @@ class Owner:
 
 
 Lost = Callable[[Bundle | None], None]
-"""Called when this broker has lost a bundle; with None, it has lost all of them."""
+"""Called with a bundle that this broker has lost; with None, if the broker has lost all bundles."""
 
 
 class Asked(Enum):
@@ -103,7 +103,7 @@ class Asked(Enum):
     LOOK = "look"
     """The bundle stays without an owner, because the request is not a lookup."""
     READ = "read"
-    """As LOOK, but from the metadata store and not from the cache of its nodes.
+    """As LOOK, but the owner's node is read from the metadata store and not from the cache.
 
     When the answer arrives, the listeners have been told of all earlier changes: ZooKeeper sends a client the
     notification of a change before the answer to a later read (ZooKeeper's programmer's guide, on watches).
@@ -130,21 +130,22 @@ class Ownership(Protocol):
         ...
 
     def held(self) -> Sequence[Bundle]:
-        """Returns the bundles that this broker owns; empty if it owns all."""
+        """Returns the bundles that this broker owns and is not releasing; empty in a standalone broker, which
+        owns every bundle."""
         ...
 
     def begin_release(self, bundle: Bundle) -> bool:
-        """Starts the release of a bundle: lookups find no owner in this broker, and its topics are not loaded
-        any more.
+        """Starts the release of a bundle: this broker no longer answers lookups as its owner, and loads no
+        more of its topics.
 
         :returns: False if this broker does not own the bundle, or is releasing it already
         """
         ...
 
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Completes the release that :meth:`begin_release` began: other brokers may own the bundle.
-
-        :param towards: the broker that is to own it next, if known
+        """Completes the release that :meth:`begin_release` began: from now on, other brokers may own the
+        bundle.
+        :param towards: the broker that is to own the bundle next; None: not known
         :raises MetadataError: the metadata store refuses; this broker stays the owner
         """
         ...
@@ -166,13 +167,13 @@ class Ownership(Protocol):
         ...
 
     def listen(self, lost: Lost) -> None:
-        """Registers ``lost``, called on the loop when a bundle is lost; from then on nothing of it may be
-        written."""
+        """Registers ``lost``, called on the loop when this broker has lost a bundle; from then on, the broker
+        may write nothing for the bundle's topics."""
         ...
 
 
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
-"""Makes the ownership for a broker; the argument returns the :class:`Owner` that describes the broker, from a
+"""Makes the ownership for a broker; the argument returns the :class:`Owner` that describes the broker with a
 generation."""
 
 
@@ -217,11 +218,11 @@ class OnlyBroker:
     """Ownership in a standalone broker, which owns every bundle as long as its session lasts."""
 
     def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
-        """:param own: returns the :class:`Owner` that describes this broker, from a generation"""
+        """:param own: returns the :class:`Owner` that describes this broker with a generation"""
         self._own = own
         self._generation = 1
         self._lasts = True
-        """Whether the session exists; False from its loss until there is a new one."""
+        """Whether this broker has a session with the metadata store."""
         self._listeners: list[Lost] = []
         metadata.listen_session(self._session_changed)
 

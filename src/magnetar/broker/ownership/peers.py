@@ -20,7 +20,7 @@ _REDIRECTS = 4
 
 
 class PeerRefused(BrokerError):
-    """Another broker refused a request; the text is its reason."""
+    """Another broker refused a request; the text of this error is the reason in the answer."""
 
     def __init__(self, status: int, reason: str, location: str = "") -> None:
         """:param status: the HTTP status, from 300 on

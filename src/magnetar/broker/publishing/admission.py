@@ -34,8 +34,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """Entries [first, end) of a run with the same verdict; if the verdict is an error, each of their SENDs is
-    answered with it."""
+    """Entries [first, end) of a run, which have the same verdict; if the verdict is an error, it answers the
+    SEND of each of these entries."""
 
     first: int
     end: int
@@ -86,10 +86,10 @@ class Admission:
         next run is judged.
 
         :param name: the name of the producer
-        :param first: sequence ids of the entries
-        :param highest: the highest sequence ids of batches; -1 where the producer sent none
+        :param first: the sequence id of each entry; of a batch, the lowest one
+        :param highest: the highest sequence id of each batch; -1 for an entry whose producer sent none
         :param chunked: whether there are chunks among the entries
-        :param in_transaction: whether they are published in a transaction
+        :param in_transaction: whether the entries are published in a transaction
         """
         known, count = self.deduplication, len(first)
         claiming = self._transactions and not in_transaction and _may_claim(buffer, starts, ends)
@@ -115,7 +115,7 @@ class Admission:
         """Returns the error for an entry that is refused for its content, whichever producer sends it; None
         if the entry is accepted.
 
-        :param encrypted: whether the entry is encrypted, or need not be
+        :param encrypted: whether the entry is encrypted; True also for an entry that need not be encrypted
         """
         if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
@@ -128,7 +128,7 @@ class Admission:
         return None
 
     def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
-        """Returns the verdict on an entry by its content; None if its sequence id must decide."""
+        """Returns the verdict on an entry by its content; None if the verdict depends on its sequence ids."""
         refusal = self.refusal(buffer, start, end, encrypted=True)
         if refusal is not None:
             return refusal
@@ -161,9 +161,10 @@ def _may_claim(buffer: bytes, starts: array[int], ends: array[int]) -> bool:
 
 
 def _claim(buffer: bytes, start: int, end: int) -> BrokerError | None:
-    """Returns the error for an entry whose metadata alone puts it into a transaction, or ends one.
+    """Returns the error for an entry that names a transaction in its metadata, but not in its SEND.
 
-    Otherwise the next load of the topic would believe the metadata, and hide later messages.
+    If such an entry were stored, the next load of the topic would believe the metadata, and hide later
+    messages.
     """
     txn = transaction_of(buffer, start, end)
     if txn is None:

@@ -19,8 +19,8 @@ from magnetar.protocol.metadata import broker_metadata_of, broker_metadata_size,
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata
 
 INDEX = "index"
-"""The property of a managed ledger with the last index at the time when its list of ledgers was written, as
-in Apache Pulsar."""
+"""The property of a managed ledger that stores the last index; it is written together with the list of
+ledgers, as in Apache Pulsar."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class BrokerEntryMetadataWriter:
         return b"".join(pieces), new_starts, new_ends
 
     def properties(self) -> Mapping[str, str]:
-        """Returns the property that is written with the list of ledgers."""
+        """Returns the property with the last index, for the list of ledgers; empty if there is no index."""
         return {INDEX: str(self.last)} if self._settings.index and self.last >= 0 else {}
 
 
@@ -109,5 +109,5 @@ def _index_of(entry: bytes) -> int:
 
 
 def bytes_in_front(buffer: bytes, starts: array[int], first: int, count: int) -> int:
-    """Returns the number of bytes of metadata in front of ``count`` entries."""
+    """Returns the total size of the broker entry metadata in front of entries [first, first + count)."""
     return sum(broker_metadata_size(buffer, starts[index]) for index in range(first, first + count))

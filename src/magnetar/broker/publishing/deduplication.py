@@ -126,7 +126,7 @@ class Deduplication:
         return True
 
     def admit(self, name: str, first: int, highest: int) -> int:
-        """Makes one entry pending; returns FRESH, DUPLICATE or UNDECIDED.
+        """Makes one entry pending if it is new; returns FRESH, DUPLICATE or UNDECIDED.
 
         A batch is judged by its first sequence id, and raises the producer's mark to its highest one.
         DUPLICATE: the entry is durable already; UNDECIDED: an earlier copy is still pending.
@@ -185,11 +185,11 @@ class Deduplication:
         return interval > 0 and self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
-        """Moves the cursor to the end of the topic, with the current sequence ids; it is written like any
-        cursor.
+        """Moves the cursor to the end of the topic, and puts the current sequence ids into its properties;
+        the cursor is stored later, like any cursor.
 
-        Allowed only between commits: all durable entries must have been counted, because they are not read
-        again.
+        Allowed only when all durable entries have been counted (between commits), because the next load
+        does not read the entries before the cursor.
         """
         self._forget(now)
         storage = self.cursor.storage
@@ -200,8 +200,8 @@ class Deduplication:
         self.cursor.mark_delete_to(self._ledger.last_confirmed)
 
     def _most_wanted(self) -> dict[str, int]:
-        """Returns the producers for a snapshot, up to the limit: connected ones, then the most recent
-        ones."""
+        """Returns sequence ids by producer for a snapshot. If there are more producers than the limit,
+        connected ones take precedence, then those that published most recently."""
         most = self._settings.max_producers
         known = dict(self._persisted)
         if len(known) > most:
@@ -223,8 +223,8 @@ class Deduplication:
 
 
 class SourcePositions:
-    """The messages of other clusters that a topic has already: the highest source position of each
-    replicator, pending and durable, by the name of the replicator's producer.
+    """The highest source position of each replicator, pending and durable, by the name of the replicator's
+    producer: it shows which messages of other clusters the topic already has.
 
     A replicated message carries its position in the source topic as a property. Sequence ids are of no use,
     because a replicator mixes the sequence ids of all producers of the source.
@@ -282,7 +282,7 @@ class SourcePositions:
             self._stored[name] = self._pushed[name] = position
 
     def last(self, name: str) -> Position | None:
-        """Returns the highest durable position; None if there is none."""
+        """Returns the highest durable source position of a replicator; None if no message of it is stored."""
         return self._stored.get(name)
 
     # Publishing
@@ -301,8 +301,8 @@ class SourcePositions:
         return True
 
     def admit(self, name: str, position: Position) -> int:
-        """Makes one message pending; returns FRESH, DUPLICATE (it is durable) or UNDECIDED (it is
-        pending)."""
+        """Makes one message pending if it is new; returns FRESH, DUPLICATE (the message is durable already)
+        or UNDECIDED (an earlier copy is still pending)."""
         missing = self._missing.get(name)
         if missing is not None and position in missing:
             del missing[position]

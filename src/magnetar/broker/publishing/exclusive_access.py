@@ -11,7 +11,7 @@ from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-"""The property of a managed ledger with the epoch, which rises with each exclusive owner and is durable."""
+"""The property of a managed ledger that stores the topic's epoch, which rises with each exclusive owner."""
 
 
 class ExclusiveAccess:
@@ -99,7 +99,7 @@ class ExclusiveAccess:
         return text
 
     async def _become_owner(self, producer: Producer) -> None:
-        """Stores the epoch before the producer becomes the owner; until then no other one is admitted."""
+        """Makes a producer the owner once its epoch is stored; until then no other producer is admitted."""
         returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
         if not returning:
             self._changing = True
@@ -160,7 +160,8 @@ class ExclusiveAccess:
             fail(admitted, ProducerFenced("Fenced by another producer"))
 
     def disconnect_waiting(self) -> None:
-        """Refuses all waiting producers, because the topic is closing; their clients look it up again."""
+        """Refuses all waiting producers, because the topic is closing; their clients look the topic up
+        again."""
         while self._waiting:
             _producer, admitted = self._waiting.popleft()
             fail(admitted, ServiceNotReady("Topic is temporarily unavailable"))

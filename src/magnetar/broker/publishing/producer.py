@@ -1,4 +1,4 @@
-"""A producer that is connected to a topic, and names and partitions for producers that do not state them."""
+"""A connected producer; names for producers without one, and partitions for messages without a key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from magnetar.broker.transactions import TxnId
 
 MOST_TOPICS = 1000
-"""The maximum number of topics that are remembered; a forgotten topic starts at its first partition again."""
+"""The maximum number of topics in :class:`RequestTurns`; a topic that was dropped from it starts at its first
+partition again."""
 
 
 class AccessMode(IntEnum):
@@ -163,8 +164,8 @@ class ProducerTopic(Protocol):
         ...
 
     def takes_announcements_of(self, producer: Producer) -> bool:
-        """Whether a producer only announces entries that another topic has stored; accepted also after the
-        termination."""
+        """Whether a producer only announces entries that another topic has stored; such a producer is
+        admitted even if this topic is terminated."""
         ...
 
     def producer_came(self, producer: Producer) -> None:
@@ -215,12 +216,12 @@ class Publish:
         self.left = len(sequence_ids)
         self.started = started
         self.completes = True
-        """Whether messages become complete; False for markers, and for chunks whose message has further
-        chunks."""
+        """Whether the entries complete messages; False for markers, and for chunks that are not the last one
+        of their message."""
 
     @property
     def sent_ids(self) -> array[int]:
-        """The sequence ids of the SENDs; an error to the client has the id of the refused one."""
+        """The sequence ids of the SENDs; an error that the client gets names that of the refused SEND."""
         return self.sequence_ids
 
     # Reports to deduplication
@@ -246,7 +247,8 @@ class Publish:
         return ((self.producer.name, mark),)
 
     def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
-        """Returns names of replicators with the highest source position of entries [first, first + count)."""
+        """Returns the names of replicators, each with the highest source position of its messages in entries
+        [first, first + count)."""
         return ()
 
 
@@ -328,9 +330,8 @@ class Producer:
         remote_cluster: str | None = None,
         by_position: bool = False,
     ) -> None:
-        """:param principal: the principal for which it publishes
-
-        :param remote_cluster: the cluster of the replicator that it belongs to; None: it belongs to a client
+        """:param principal: the principal for which the producer publishes
+        :param remote_cluster: the cluster of the replicator that uses the producer; None: a client uses it
         :param by_position: whether its replicator wants receipts with source positions
         """
         self.topic = topic
@@ -358,8 +359,8 @@ class Producer:
         self.submitted = 0
         """The number of entries that were passed to the topic so far."""
         self.held_receipts: deque[tuple[int, bytes]] | None = None
-        """Receipts of duplicates that must wait, each with the number of entries submitted before it. None
-        while there are none, because an empty queue takes 760 bytes."""
+        """Receipts of duplicates that wait for the receipts of earlier entries, each with the number of
+        entries submitted before it. None if no receipt waits, because an empty queue takes 760 bytes."""
         self.closed = False
         self.fenced = False
         self.by_position = by_position
@@ -367,7 +368,7 @@ class Producer:
         """The reason why the producer may not send messages that are reserved for brokers, so that each entry
         is checked; empty: it may send them."""
         self.replicates = remote_cluster is not None and topic.name.persistent
-        """Whether the entries are treated as a replicator's entries."""
+        """Whether the topic handles the producer's entries like those of a replicator."""
         self.apart = self.replicates
         """Whether entries take the slower path, because the producer replicates, is guarded or is closed."""
 

@@ -34,8 +34,8 @@ class Producers(dict[str, Producer]):
         """Futures that :meth:`drained` waits for."""
 
     def local(self) -> Collection[Producer]:
-        """The clients' producers. Limits and statistics of producers leave out replicators of other
-        clusters."""
+        """The producers of clients, to which limits and statistics apply; those of replicators of other
+        clusters are left out."""
         if not self.remote:
             return self.values()
         return [each for each in self.values() if each.remote_cluster is None]
@@ -121,7 +121,8 @@ class Producers(dict[str, Producer]):
             self._topic.producer_left(producer)
 
     def remove(self, producer: Producer) -> None:
-        """Removes a producer that has left or is being closed; the next one may get exclusive access."""
+        """Removes a producer that has left or is being closed; a waiting producer may get exclusive
+        access."""
         self._drop(producer)
         self._topic.access.leave(producer)
 
@@ -141,8 +142,8 @@ class Producers(dict[str, Producer]):
         departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_in_order(self) -> None:
-        """Closes each producer once all its receipts were sent; otherwise its client would send stored
-        messages again."""
+        """Closes all producers once all their receipts were sent, so that no client sends a stored message
+        again."""
         producers = list(self.values())
         for producer in producers:
             producer.connection.stop_producer(producer)

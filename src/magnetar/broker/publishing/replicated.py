@@ -1,4 +1,4 @@
-"""Publishing by replicators: from other clusters, with a decision on each entry, and to shadow topics."""
+"""Publishing by replicators: of other clusters, whose entries are judged one by one, and to shadow topics."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def is_marker(marker_type: int) -> bool:
 
 
 def holds_back(verdict: Verdict | BrokerError) -> bool:
-    """Whether entries after an entry with this verdict are not stored, so that the replicator sends them
-    again.
+    """Whether this verdict on an entry prevents the storing of later entries, so that the replicator sends
+    them again.
 
     An entry that is refused for its content may be accepted later, after a change of policies.
     """
@@ -86,8 +86,8 @@ class ReplicatedPublish(Publish):
 
 
 class NamedPublish(Publish):
-    """Entries of a replicator without source positions; each counts for the producer that first published
-    it."""
+    """Entries of a replicator without source positions; deduplication counts each for its original
+    producer."""
 
     __slots__ = ("marks",)
 
@@ -100,7 +100,8 @@ class NamedPublish(Publish):
         messages: int,
         started: float,
     ) -> None:
-        """:param marks: the name of each entry's producer and its highest sequence id; -1: none"""
+        """:param marks: each entry's original producer and highest sequence id; -1: it counts for no
+            producer"""
         super().__init__(producer, sequence_ids, highest_sequence_ids, messages, started)
         self.marks = marks
 
@@ -151,7 +152,7 @@ class ReplicatedRun:
         return parts_of(verdicts)
 
     def _meets(self, checks: Admission) -> bool:
-        """Whether none of the entries needs a check of its own."""
+        """Whether all entries pass the checks of their content without being looked at one by one."""
         encrypted = not checks.encrypted or not self._all & (ENCRYPTED << LACKING)
         return encrypted and not checks.measures
 
@@ -254,7 +255,8 @@ class ShadowAdmission(Admission):
         chunked: bool,
         in_transaction: bool = False,
     ) -> list[JudgedPart]:
-        """Judges entries like :meth:`Admission.judge`: accepts those with a position."""
+        """Refuses all entries; an entry with a position (:class:`PlacedPublish`) is published without this
+        call."""
         return [JudgedPart(0, len(first), NotAllowed(SHADOW_REFUSES))]
 
     @property
@@ -262,5 +264,5 @@ class ShadowAdmission(Admission):
         return True
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError:
-        """Returns the error for an entry without a position; see :meth:`Admission.refusal`."""
+        """Returns the same error for each entry; see :meth:`Admission.refusal`."""
         return NotAllowed(SHADOW_REFUSES)

@@ -12,7 +12,7 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class BatchedWrites:
-    """The limits at which waiting records of a log are written as one entry."""
+    """The limits at which the waiting records of a log are written together as one entry."""
 
     enabled: bool = False
     max_records: int = 512
@@ -23,7 +23,8 @@ class BatchedWrites:
 
 @dataclass(frozen=True)
 class TransactionSettings:
-    """Settings of transactions. They exist only if ``transactionCoordinatorEnabled`` is true."""
+    """Settings of transactions; clients can use transactions only if ``transactionCoordinatorEnabled`` is
+    true."""
 
     snapshot_changes: int = 1000
     """``transactionBufferSnapshotMaxTransactionCount``: a topic's state is stored after this many changes."""
@@ -32,20 +33,22 @@ class TransactionSettings:
     snapshot."""
     segmented_snapshots: bool = False
     segment_bytes: int = 256 << 10
-    """``transactionBufferSnapshotSegmentSize``: the size of the transaction ids in a segment."""
+    """``transactionBufferSnapshotSegmentSize``: the maximum size of a segment of transaction ids, in
+    bytes."""
     max_active: int = 0
     """``maxActiveTransactionsPerCoordinator``; 0: no limit."""
     max_requests: int = 1000
     """``transactionBufferClientMaxConcurrentRequests``: requests to topics and subscriptions in flight."""
     request_seconds: float = 3.0
-    """``transactionBufferClientOperationTimeoutInMills``"""
+    """``transactionBufferClientOperationTimeoutInMills``: the timeout of a request to a topic or
+    subscription."""
     log_writes: BatchedWrites = field(default_factory=BatchedWrites)
     """Batching in the logs of coordinators."""
     pending_ack_writes: BatchedWrites = field(default_factory=BatchedWrites)
     """Batching in the pending-ack logs."""
     pending_ack_index_lag: int = 500
-    """``transactionPendingAckLogIndexMinLag``: ended transactions after which a subscription's log is
-    trimmed."""
+    """``transactionPendingAckLogIndexMinLag``: the number of records of ended transactions at which a
+    subscription's log is trimmed."""
 
 
 TxnId = tuple[int, int]

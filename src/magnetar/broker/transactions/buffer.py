@@ -38,7 +38,7 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 log = logging.getLogger(__name__)
 
 COMMITTED, ABORTED = 21, 22
-"""``marker_type`` of the two kinds of markers."""
+"""The values of ``marker_type`` of the two markers that end a transaction."""
 MARKER_PRODUCER = "pulsar.txn.marker"
 _MOST_REMEMBERED = 10_000
 """The maximum number of ended transactions above the low-water mark that are remembered, to refuse late
@@ -64,8 +64,8 @@ Store = Callable[[BufferSnapshot], Awaitable[None]]
 :raises BrokerError: the snapshot cannot be stored now
 """
 WriteMarker = Callable[[TxnId, bool], Awaitable[Position]]
-"""Publishes the marker of a transaction, which is committed if the second argument is true. It returns when
-the marker is durable and :meth:`TransactionBuffer.ended` was called.
+"""Publishes the marker that commits a transaction (if the second argument is true) or aborts it. Returns the
+marker's position when the marker is durable and :meth:`TransactionBuffer.ended` was called.
 
 :raises BrokerError: the topic does not store the marker
 """
@@ -106,7 +106,7 @@ class SnapshotStore(ABC):
         """Returns ``SegmentsStats`` of a loaded topic; None if its snapshots are not segmented.
 
         :param aborted: the topic's aborted transactions
-        :param each: add each of the segments
+        :param each: whether to describe each segment, too
         """
 
     @abstractmethod
@@ -160,7 +160,7 @@ class TransactionBuffer:
         self.snapshot_ms = 0
         """The time of the last snapshot, in milliseconds since 1970; 0: none since the topic was loaded."""
         self.recovery_ms = (0, 0)
-        """The times when recovery began and ended, in milliseconds since 1970; 0: nothing had to be
+        """The times when recovery began and ended, in milliseconds since 1970; both 0: nothing had to be
         recovered."""
         self._over: dict[TxnId, None] = {}
         """Ended transactions that are not in :attr:`aborted`: committed ones, and those without messages."""
@@ -212,8 +212,8 @@ class TransactionBuffer:
         self._writing[txn] = self._writing.get(txn, 0) + count
 
     async def drained(self) -> None:
-        """Waits until no transaction is open, before the topic is terminated; no transaction may publish
-        meanwhile."""
+        """Waits until no transaction is open, before the topic is terminated; meanwhile, only open
+        transactions may publish."""
         self._draining += 1
         try:
             while (self.open or self._writing) and not self._closed:
@@ -504,7 +504,7 @@ def marker_entry(txn: TxnId, publish_time_ms: int, *, commit: bool) -> bytes:
 
 
 _ABORTED_ENTRY = marker_entry((0, 0), 0, commit=False)
-"""A marker that replaces an entry that no reader gets."""
+"""The marker that replaces each entry of an aborted transaction."""
 
 
 def _rewritten(run: EntryRun, change: Callable[[bytes], bytes]) -> EntryRun:
@@ -536,7 +536,7 @@ def with_ids(
     Not every client writes the id. Without it, messages of an aborted transaction would look like any
     others.
 
-    :raises NotAllowed: the metadata of an entry has another transaction, or an entry is a marker
+    :raises NotAllowed: the metadata of an entry names another transaction, or an entry is a marker
     """
     count = len(starts)
     if batch_sizes(buffer, starts, ends, 0, count, array("i", bytes(4 * count))) & MARKED:

@@ -1,5 +1,5 @@
-"""Statistics of transactions: the batches written to their logs, and how long ends took to reach topics and
-subscriptions. Apache Pulsar has metrics of both."""
+"""Statistics of transactions, as in Apache Pulsar's metrics: the batches written to their logs, and the time
+that ends of transactions took to reach topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from magnetar.managed_ledger.measures import Timings
 RECORDS_BOUNDS = (10.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 BYTES_BOUNDS = (128.0, 512.0, 1024.0, 2048.0, 4096.0, 16384.0, 102400.0, 1232896.0)
 DELAY_BOUNDS = (1.0, 5.0, 10.0)
-"""Upper bounds of the histogram of delays, in seconds. A record is delayed by at most the time in the
-settings, by default a millisecond."""
+"""Upper bounds of the histogram of delays, in seconds. The settings limit the delay of a record, by default
+to one millisecond."""
 _MOST_TOPICS = 1000
 """The maximum number of topics with statistics of their own; the oldest ones lose theirs."""
 KEPT = 64

@@ -43,7 +43,7 @@ R = TypeVar("R", bound=Message)
 _SEVERAL = b"\x0e\x01\x00\x01"
 """The beginning of an entry of several records: a magic number and a version, 16 bits each."""
 _FIRST_FIELD = b"\x0a"
-"""The tag of the one field of batched records, which is repeated."""
+"""The tag of the repeated field that holds the records of a batch; the message has no other field."""
 _READ_ENTRIES, _READ_BYTES = 1000, 1 << 20
 
 
@@ -52,7 +52,7 @@ class LogDamaged(ManagedLedgerError):
 
 
 class RecordPosition(NamedTuple):
-    """The position of a record: its entry, and its index there."""
+    """The position of a record: its entry, and the record's index in the entry."""
 
     ledger_id: int
     entry_id: int
@@ -141,12 +141,12 @@ class TransactionLog(Generic[R]):
         self._waiting_since = 0.0
         self._flushing: Cancellable | None = None
         self._held: dict[Position, list[list[RecordPosition]]] = {}
-        """Positions of the records of ended transactions, by an entry with an earlier record that is not
-        consumed yet; once it is, these records are acknowledged."""
+        """Records of ended transactions that are not acknowledged until an entry with an earlier record of
+        the same transaction is consumed, by the position of that entry."""
         self.records_written = 0
         """Durable records since the log was opened."""
         self.batches_written = 0
-        """Entries in the form of several records, since the log was opened."""
+        """The number of batched entries since the log was opened; such an entry can hold several records."""
         managed_ledger.listener = self
 
     @property
@@ -398,7 +398,7 @@ class TransactionLog(Generic[R]):
     async def delete(self) -> None:
         """Deletes the managed ledger.
 
-        :raises ManagedLedgerFenced: another broker owns it
+        :raises ManagedLedgerFenced: another broker owns the log
         """
         self._flush()
         await self._ledgers.delete(self.managed_ledger)
@@ -434,7 +434,7 @@ async def open_log(
         another broker owns it, or an internal error occurred. The owner must then close the log
     :param properties: the properties of the managed ledger if it is created
     :param quorums: quorums of new ledgers; None: the quorums in the settings
-    :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
+    :param tenure: the ownership of this broker, which may end at any time; None: it cannot end
     :param figures: counts the batches; None: they are not counted
     :raises ManagedLedgerNotFound: the log does not exist and ``create`` is false
     :raises ManagedLedgerError: another broker opened it at the same time, or its record is damaged

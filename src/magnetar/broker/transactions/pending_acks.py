@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 CURSOR = "__pending_ack_state"
 GivenBack = Callable[[Sequence[Position], bool], None]
-"""Called with the positions that an abort makes available again, and with whether the transaction had a
-cumulative acknowledgement, too."""
+"""Called with the positions that an abort makes available again. The second argument tells whether the
+aborted transaction also had a cumulative acknowledgement."""
 _WORD = (1 << 64) - 1
 
 
@@ -90,7 +90,7 @@ class PendingAcks:
         self.aborted_count = 0
         self.failed_commits = 0
         """The number of commits that could not be stored, so that the coordinator tries again;
-        :attr:`failed_aborts`: aborts."""
+        :attr:`failed_aborts` is the number of such aborts."""
         self.failed_aborts = 0
         self.commit_latency = Timings(KEPT)
         self.recovery_ms = (0, 0)
@@ -127,7 +127,7 @@ class PendingAcks:
     async def acknowledge(self, txn: TxnId, acked: Sequence[Acked], accepted: Callable[[], None]) -> None:
         """Adds individual acknowledgements to a transaction; durable when this returns.
 
-        :param accepted: called once they are pending, before anything can end the transaction
+        :param accepted: called once the acknowledgements are pending, before the transaction can end
         :raises TransactionConflict: one of the messages is pending or acknowledged already; none is added
         :raises PersistenceFailure: the acknowledgements cannot be stored
         """
@@ -358,7 +358,7 @@ class PendingAcks:
     # Recovery
 
     async def replay(self) -> None:
-        """Reads the log.
+        """Restores the pending acknowledgements from the log, and permits trimming it.
 
         :raises LedgerError: an entry cannot be read
         :raises ManagedLedgerError: an entry is not a record of pending acknowledgements
