@@ -1,7 +1,7 @@
 """A transaction coordinator: begins transactions, and commits or aborts them.
 
 A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic and
-subscription of the transaction. If this broker fails, the next owner of the log continues. Once each has
+subscription of the transaction; if this broker fails, the next owner of the log continues. Once all have
 answered, the record COMMITTED is written, and the client gets the response to END_TXN.
 
 Ended transactions are remembered for a while, also in the log, so that clients can repeat END_TXN.
@@ -56,20 +56,20 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 """The shortest and the longest pause in seconds before a participant is notified again."""
 _RETRY_SECONDS = 1.0
 _ROOM_SECONDS = 20.0
-"""How long NEW_TXN waits until it may begin: less than the 30 s after which clients give up."""
+"""The longest wait of NEW_TXN, in seconds: less than the 30 s after which clients give up."""
 _LONGEST_TIMER = 365 * 86400.0
 _REMEMBERED_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
 _MOST_WAITING = 1000
 """The maximum number of NEW_TXN requests that wait until another transaction may begin."""
 _MOST_WAITING_FOR_END = 100
-"""The maximum number of requests that wait for the end of one transaction, because clients repeat them."""
+"""The maximum number of END_TXN requests, which clients repeat, that wait for the end of one transaction."""
 _MOST_PARTICIPANTS = 10_000
 """The maximum number of topics and subscriptions of one transaction."""
 
 Tell = Callable[[Participant, TxnId, bool, int], Awaitable[None]]
-"""Notifies a participant that a transaction was committed (True) or aborted; the last argument is the
-low-water mark. It returns when the participant has stored the end, or does not exist.
+"""Notifies a participant that a transaction was committed (True) or aborted (False); the last argument is the
+low-water mark. Returns when the participant has stored the end; at once if the participant does not exist.
 
 :raises BrokerError: the participant must be notified again
 """
@@ -97,11 +97,11 @@ class Ended(NamedTuple):
     owner: str | None
     positions: Sequence[RecordPosition]
     until: float
-    """The time until which the transaction is remembered, in seconds of the loop."""
+    """The time until which the transaction is remembered, in seconds of the loop's clock."""
 
 
 class Coordinator:
-    """Serves the transactions whose ids begin with ``number``; no other broker writes its log."""
+    """The coordinator of the transactions whose ids begin with ``number``; no other broker writes its log."""
 
     def __init__(
         self,
@@ -115,7 +115,8 @@ class Coordinator:
     ) -> None:
         """:param most_active: returns the maximum number of open transactions; 0: no limit
 
-        :param failed: called with the name of a task after an internal error; closes the coordinator
+        :param failed: closes the coordinator after an internal error; called with the task's name and the
+            error
         """
         self.number = number
         self.log = log_of_it
@@ -125,7 +126,7 @@ class Coordinator:
         self._most_active = most_active
         self._tasks = TaskScope(io.loop, f"transaction coordinator {number}", failed)
         self.transactions: dict[int, CoordinatedTransaction] = {}
-        """Transactions that have not ended, by number; one that is just beginning has no record yet."""
+        """Transactions that have not ended, by number; the log may lack those that are just beginning."""
         self.ended: dict[int, Ended] = {}
         """Transactions that ended a short time ago, in the order of their ends."""
         self._forgetting: Timer | None = None
@@ -136,8 +137,7 @@ class Coordinator:
         self._waiting: deque[Future[None]] = deque()
         """NEW_TXN requests that wait until another transaction may begin."""
         self._granted = 0
-        """The number of waiting NEW_TXN requests that may begin their transaction now, but have not run
-        yet."""
+        """The number of NEW_TXN requests that need not wait any more, but have not continued yet."""
         self.closed = False
         self.counts = Counts()
         self.recovery_began_ms = self.recovery_ended_ms = 0
@@ -216,7 +216,7 @@ class Coordinator:
 
         If the maximum number of transactions is open, the call waits, in order, until another one ends.
 
-        :param timeout_ms: the time after which the transaction is aborted; 0 or less: at once
+        :param timeout_ms: the time in ms after which the transaction is aborted; 0 or less: at once
         :param owner: the role of the client; None: the client is not authenticated
         :param wanted: returns whether the client still waits for the answer
         :raises TooManyRequests: the maximum number of transactions stays open, or too many requests wait
@@ -262,13 +262,13 @@ class Coordinator:
         await self._append(transaction, record)
 
     def end(self, least: int, *, commit: bool) -> Future[None]:
-        """Ends a transaction; returns a future, done when all participants have stored the end.
+        """Begins to end a transaction; returns a future, done when all participants have stored the end.
 
         The call can be repeated with the same outcome while the transaction is ending, and for a while after
         its end. The future fails with a BrokerError if the decision cannot be stored, so that the transaction
         stays open, or if the coordinator moves to another broker.
 
-        :raises TransactionNotFound: it does not exist, ended with the other outcome, or too long ago
+        :raises TransactionNotFound: it does not exist, ended with the other outcome, or ended too long ago
         :raises InvalidTransactionStatus: the transaction is ending with the other outcome
         :raises TooManyRequests: too many requests wait for the end of the transaction
         :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
@@ -300,7 +300,7 @@ class Coordinator:
     def transaction(self, least: int) -> CoordinatedTransaction:
         """Returns a transaction that has not ended.
 
-        :raises TransactionNotFound: it does not exist, or has ended
+        :raises TransactionNotFound: the transaction does not exist, or has ended
         """
         transaction = self.transactions.get(least)
         if transaction is None or not transaction.positions:
@@ -360,7 +360,7 @@ class Coordinator:
         self._granted -= 1
 
     def _let_in(self) -> None:
-        """Lets waiting transactions begin while the maximum number permits it."""
+        """Lets waiting NEW_TXN requests begin transactions while the maximum number permits it."""
         most = self._most_active()
         while self._waiting and (not most or len(self.transactions) + self._granted < most):
             turn = self._waiting.popleft()
@@ -377,7 +377,7 @@ class Coordinator:
         self._start_timer(transaction)
 
     def _start_timer(self, transaction: CoordinatedTransaction, at_least: float = 0.0) -> None:
-        """Starts the timer that aborts a transaction at its deadline, but not before ``at_least`` seconds."""
+        """Starts the timer that aborts a transaction at its deadline, in ``at_least`` seconds or later."""
         left = max(transaction.deadline - self._io.loop.time(), at_least)
         transaction.timer = self._wheel.schedule(min(left, _LONGEST_TIMER), self._due, transaction)
 
@@ -527,7 +527,7 @@ class Coordinator:
     ) -> None:
         """Writes a record; it is durable when this returns. A cancelled call may still write it.
 
-        :param told: called with whether the record was stored, also after a cancellation
+        :param told: called with the transaction and whether the record was stored, also after a cancellation
         :raises TransactionCoordinatorNotFound: another broker owns the log; the record may be stored
         :raises BrokerError: the record is not stored
         """

@@ -51,16 +51,18 @@ OF_STANDALONE, OF_CLUSTER = 1, 16
 """The number of coordinators in new metadata of a standalone broker, and of a cluster."""
 _CURSOR = "transaction.subscription"
 _Open = tuple[str, str | None, TxnId]
-"""A topic; the name of a subscription, or None for messages of the topic; and the transaction."""
+"""An open transaction in a participant: the topic; the subscription, or None for the topic itself; and the
+transaction's id."""
 _KEEP_SECONDS = 15.0
 """The seconds between two searches for coordinators that no broker has loaded."""
 _ASK_SECONDS = 30.0
 _AT_ONCE = 16
 _MOST_ASKED = 100
-"""The maximum number of transactions of one coordinator that another broker is asked about in one search."""
+"""The maximum number of transactions of one coordinator about which one search asks another broker."""
 _READY = "Ready"
 _LOADED = "recoverStartTime"
-"""The fields with the state and the time of a load in ``TransactionCoordinatorStats``."""
+"""The field of ``TransactionCoordinatorStats`` with the time when the coordinator was loaded; the constant
+above is the value of its field ``state`` once the coordinator is loaded."""
 
 
 def log_name(number: int) -> str:
@@ -94,14 +96,14 @@ class Coordinators:
         self.loaded: dict[int, Coordinator] = {}
         """The loaded coordinators, including those that are being closed."""
         self._tenures: dict[int, Tenure] = {}
-        """The tenures of coordinators that are loaded or being loaded."""
+        """This broker's tenures of the coordinators that are loaded or being loaded, by number."""
         self._tasks = TaskScope(self._io.loop, "transaction coordinators", owner_goes_on)
         self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
         self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
         self._keeping: Task[None] | None = None
         self._open: Mapping[_Open, None] = {}
-        """Open transactions at the last search: for a topic the one that hides later messages, for a
-        subscription all."""
+        """The open transactions that the last search found: for a topic, the first one, which hides later
+        messages; for a subscription, all."""
         topics.ownership.listen(self._lost)
         topics.unloads.closes_with.append(self.close_within)
 
@@ -135,8 +137,8 @@ class Coordinators:
     def get(self, number: int) -> Coordinator:
         """Returns a loaded coordinator.
 
-        :raises TransactionCoordinatorNotFound: this broker has not loaded it; the client looks it up and
-            connects again
+        :raises TransactionCoordinatorNotFound: this broker has not loaded the coordinator; the client looks
+            it up and connects again
         """
         found = self.loaded.get(number)
         if found is None or found.closed:
@@ -144,7 +146,7 @@ class Coordinators:
         return found
 
     async def owner(self, number: int, asked: Asked = Asked.LOOK) -> Owner:
-        """Returns the broker of a coordinator, or the broker to be asked next.
+        """Returns the broker that serves a coordinator, or the broker to ask next.
 
         :raises ServiceNotReady: the owner is not known now
         """
@@ -152,7 +154,7 @@ class Coordinators:
         return await self._topics.ownership.owner_of(bundle, asked)
 
     async def described(self, txn: TxnId) -> Mapping[str, object] | None:
-        """Returns the fields of an open transaction from its coordinator, also at another broker; see
+        """Returns the fields of an open transaction from its coordinator, on this or another broker; see
         :meth:`magnetar.broker.coordination.transaction.CoordinatedTransaction.described`.
 
         :returns: the fields; None if the coordinator is not loaded, or the transaction has ended
@@ -262,8 +264,8 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
-        """Loads missing coordinators: the leader loads those of all brokers. Other brokers load their own,
-        because the leader may be a broker of Apache Pulsar, which loads none."""
+        """Loads coordinators that are not loaded: the leader has those of all brokers loaded. Other brokers
+        also load their own, because the leader may be a broker of Apache Pulsar, which loads none."""
         if self._topics.stopping:
             return
         missing = [number for number in range(await self.count()) if number not in self.loaded]
@@ -314,9 +316,10 @@ class Coordinators:
     async def _abort_late(self) -> None:
         """Aborts transactions that are open in topics or subscriptions, but have ended at their coordinators.
 
-        A topic remembers ended transactions in memory, and gets the low-water mark of a coordinator with the
-        ends of other transactions. So after a load, a late message can open a transaction again, and if no
-        other transaction ends, it stays open. A late acknowledgement can do the same at any time.
+        A topic remembers ended transactions only in memory, and learns the low-water mark of a coordinator
+        only when another transaction ends. So after a load of the topic, a late message can open its
+        transaction again, which then stays open until another transaction ends. A late acknowledgement can
+        open its transaction again at any time.
         """
         open_here: dict[_Open, None] = {}
 
@@ -363,8 +366,8 @@ class Coordinators:
             await found.end_transaction(txn, commit=False, low_water=-1)
 
     async def _ended(self, number: int, asked: AbstractSet[int]) -> AbstractSet[int]:
-        """Returns the transactions in ``asked`` that have ended completely, also from a coordinator at
-        another broker; empty if the coordinator is not loaded.
+        """Returns those of the transactions ``asked`` that have ended completely, as their coordinator on
+        this or another broker knows; empty if the coordinator is not loaded.
 
         :raises BrokerError: the coordinator cannot be found or asked now
         """
@@ -398,7 +401,8 @@ class Coordinators:
             raise
 
     async def _is_known(self, owner: Owner, txn: TxnId) -> bool:
-        """Whether a coordinator at another broker knows a transaction; False also if it is not loaded."""
+        """Whether a coordinator at another broker knows a transaction; False also if the coordinator is not
+        loaded."""
         try:
             await ask_object(self._beside, owner, f"{REST}/transactionMetadata/{txn[0]}/{txn[1]}")
         except PeerRefused as error:
@@ -408,8 +412,8 @@ class Coordinators:
     # Leaving
 
     def _lost(self, bundle: Bundle | None) -> None:
-        """Stops coordinators whose ownership was lost, because another broker may have loaded them: nothing
-        more is written."""
+        """Stops the coordinators of a lost bundle (None: all), so that they write nothing more, because
+        another broker may have loaded them."""
         for number in self._within(bundle):
             self._disown(number)
 
@@ -465,9 +469,9 @@ class Coordinators:
             log.warning("cannot close the log of a transaction coordinator", extra=what)
 
     async def close_within(self, bundle: Bundle, seconds: float) -> None:
-        """Closes the coordinators of a bundle that is being released; those not closed in time are abandoned.
-
-        :param seconds: the maximum time
+        """Closes the coordinators of a bundle that is being released; coordinators that are not closed in
+        time are abandoned.
+        :param seconds: the maximum time, in seconds
         """
         numbers = self._within(bundle)
         limit = partial(self._io.loop.call_later, max(seconds, 0.0))
@@ -495,7 +499,7 @@ class Coordinators:
 
 
 def ended_up_to(stats: Mapping[str, object]) -> int:
-    """Returns the number up to which all transactions have ended; -1 if unknown.
+    """Returns the number up to which all transactions of a coordinator have ended; -1 if unknown.
 
     :param stats: ``TransactionCoordinatorStats``
     """
@@ -507,7 +511,9 @@ def ended_up_to(stats: Mapping[str, object]) -> int:
 
 
 def last_given(stats: Mapping[str, object]) -> int:
-    """Returns the last number that was assigned to a transaction; -1 if unknown."""
+    """Returns the last number that a coordinator has assigned to a transaction; -1 if unknown.
+    :param stats: ``TransactionCoordinatorStats``
+    """
     told = stats.get("leastSigBits")
     # Otherwise it still reads its log.
     return told if stats.get("state") == _READY and isinstance(told, int) else -1

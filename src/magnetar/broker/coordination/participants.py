@@ -62,7 +62,7 @@ def end_command(
 
 
 class Participants:
-    """Notifies the topics and subscriptions in the transactions of all coordinators of this broker."""
+    """The topics and subscriptions in the transactions of this broker's coordinators, which it notifies."""
 
     def __init__(
         self, topics: ServedTopics, settings: TransactionSettings, client: Callable[[], Client] | None
@@ -76,8 +76,8 @@ class Participants:
         self.figures = EndFigures()
 
     async def tell(self, participant: Participant, transaction: TxnId, commit: bool, low_water: int) -> None:
-        """Notifies a participant; see :data:`magnetar.broker.coordination.coordinator.Tell`. For a
-        participant that was deleted, or cannot be part of a transaction, nothing is done.
+        """Notifies a participant of the end of a transaction, unless the participant was deleted or cannot be
+        part of a transaction; see :data:`magnetar.broker.coordination.coordinator.Tell`.
 
         :raises BrokerError: the participant must be notified again
         """

@@ -69,7 +69,7 @@ class CoordinatedTransaction:
     def __init__(self, transaction: TxnId, started_ms: int, timeout_ms: int, owner: str | None) -> None:
         """:param started_ms: when the transaction began, in ms since 1970
 
-        :param timeout_ms: the time after which the transaction is aborted; 0 or less: at once
+        :param timeout_ms: the time after which the transaction is aborted, in ms; 0 or less: at once
         :param owner: the role that began the transaction; None: the client was not authenticated
         """
         self.id = transaction
@@ -84,15 +84,15 @@ class CoordinatedTransaction:
         self.positions: list[RecordPosition] = []
         """The positions of the transaction's records in the log."""
         self.deadline = 0.0
-        """The time of the timeout, in seconds of the loop."""
+        """The time of the timeout, in seconds of the loop's clock."""
         self.timer: Timer | None = None
         self.ended: Future[None] | None = None
         """A future that completes when the transaction has ended; None while it is open."""
         self.waiting = 0
         """The number of requests that wait for the end of the transaction."""
         self.unreached: dict[Participant, str] | None = None
-        """While the transaction is ending, participants that could not be notified, with the reasons; None:
-        no attempt has failed."""
+        """While the transaction is ending, the participants that could not be notified yet, each with the
+        reason; None: no attempt has failed."""
 
     def participants(self) -> list[Participant]:
         """Returns the topics and subscriptions that must be notified of the end."""

@@ -1,4 +1,4 @@
-"""The index of delayed entries: their positions in memory, and records in ledgers, with their saved state."""
+"""The index of delayed entries: their positions in memory, their records in ledgers, and the saved state."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ PROPERTY = "magnetar.delayed"
 KIND = "delayed index"
 """The name of this work among the kinds of background work that runs in slices."""
 _AHEAD_MS = 1000
-"""A block is read this many ms before its first entry is due."""
+"""How long before its first entry is due a block is read, in milliseconds."""
 _READ_MOST = 16 * BLOCK_RECORDS
-"""Blocks are read ahead while fewer records than this, plus one block per run, are in memory."""
+"""The number of records in memory, apart from one block per run, at which no more blocks are read ahead."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
-"""Errors that mean that an index cannot be read, now or later."""
+"""Errors that mean that an index is lost: reading it again would fail, too."""
 _ROOM = 4096
-"""The number of entries by which the array of a ledger's marks grows."""
+"""The number of entries by which the marks of a ledger in :class:`WaitingPositions` grow."""
 
 
 class DelayIndex:
-    """The index of one subscription, which consists of runs.
+    """The index of one subscription's delayed entries, which consists of runs of sorted records in ledgers.
 
     :param told: called with False when records were read into memory, and with True when the index was lost
     """
@@ -81,7 +81,7 @@ class DelayIndex:
 
     @property
     def first_wanted_ms(self) -> int | None:
-        """Returns the time of the next action: a record is due, or a block must be read."""
+        """The time at which a record is due or a block must be read next, in ms since 1970; None: never."""
         found: int | None = None
         if self._next is not None and self._reading is None and not self._has_enough():
             found = (self._next.due or 0) - _AHEAD_MS
@@ -99,12 +99,13 @@ class DelayIndex:
     # Reading runs
 
     def read_due(self, cutoff_ms: int) -> None:
-        """Starts to read the blocks that are due soon."""
+        """Starts to read the blocks whose first entries are due at ``cutoff_ms`` (ms since 1970) or soon
+        after."""
         if self._reading is None and not self.closed and self._next_run(cutoff_ms) is not None:
             self._reading = self._tasks.start(self._read_due(cutoff_ms), "reading what is due")
 
     def _next_run(self, cutoff_ms: int) -> Run | None:
-        """Returns the run whose next block is due first, if the block must be read; None otherwise."""
+        """Returns the run whose next block is due first; None if that block need not be read yet."""
         found = self._next
         if found is None or self._has_enough() or (found.due or 0) > cutoff_ms + _AHEAD_MS:
             return None
@@ -160,16 +161,16 @@ class DelayIndex:
         return Run(await self._side.write(entries()), fences)
 
     async def delete_run(self, run: Run) -> None:
-        """Deletes a run that no property names."""
+        """Deletes a run that the cursor's property does not name."""
         await self._side.delete((run.ledger_id,))
 
     async def save(
         self, version: int, waiting: WaitingPositions, unsaved: Callable[[], WaitingPositions]
     ) -> None:
-        """Saves the state of the index for the next load; runs that are no longer needed are deleted.
-
-        :param unsaved: returns the positions of ``waiting`` that are in no run at the moment
+        """Saves the state of the index for the next load, and deletes runs that are no longer needed.
         :param version: how often the cursor was moved by other means than acknowledgements
+        :param waiting: the positions of all waiting entries
+        :param unsaved: returns the positions of ``waiting`` that are in no run at the moment
         :raises LedgerError, MetadataError, ManagedLedgerError: the state was not written; the previous one
             stays valid
         """
@@ -213,8 +214,8 @@ class DelayIndex:
 
     async def load(self, state: AcknowledgedState, version: int) -> WaitingPositions | None:
         """Loads the saved state; returns the waiting entries, or None if there is no usable state.
-
         :param state: the acknowledgements of the cursor
+        :param version: how often the cursor was moved by other means than acknowledgements
         :raises LedgerError: the state cannot be read now
         """
         described = self._side.described(PROPERTY)
@@ -258,7 +259,7 @@ class DelayIndex:
         return waiting
 
     async def forget(self) -> None:
-        """Removes the cursor's property and deletes the ledgers, whose state is no longer valid."""
+        """Removes the cursor's property and deletes the ledgers of the index, which is no longer valid."""
         runs, self.runs = self.runs, []
         self.near = []
         self._find_next()
@@ -279,7 +280,7 @@ async def _one_by_one(entries: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 class WaitingPositions:
-    """The positions of a topic's entries that wait for their delivery time, with a byte per entry."""
+    """The set of positions of a topic's entries that wait for their delivery time; takes a byte per entry."""
 
     __slots__ = ("_counts", "_marks", "count")
 
@@ -331,7 +332,8 @@ class WaitingPositions:
         return marks is not None and marks.find(1, base + first, base + end) >= 0
 
     def marks_of(self, ledger_id: int, first: int, end: int) -> bytes | bytearray:
-        """Returns the marks of entries [first, end) of a ledger, possibly fewer."""
+        """Returns the marks of entries [first, end) of a ledger, a byte 0 or 1 each; missing ones at the end
+        are 0."""
         marks = self._marks.get(ledger_id)
         return b"" if marks is None else marks[first:end]
 
@@ -351,7 +353,8 @@ class WaitingPositions:
         return list(self._marks)
 
     def marks_without(self, ledger_id: int, others: WaitingPositions) -> bytes:
-        """Returns a byte, 0 or 1, for each entry of a ledger, without those that are in ``others``."""
+        """Returns a byte for each entry of a ledger: 1 if the entry is in this set and not in ``others``,
+        else 0."""
         marks = self._marks.get(ledger_id, bytearray())
         other = others._marks.get(ledger_id)
         if other is None:
@@ -360,7 +363,7 @@ class WaitingPositions:
         return (mine & ~theirs).to_bytes(len(marks), "little")
 
     def take_marks(self, ledger_id: int, marks: bytearray) -> None:
-        """Adds the marks of a ledger that has none in the set."""
+        """Adds the marks of a ledger of which no entry is in the set yet."""
         count = marks.count(1)
         if count:
             self._marks[ledger_id] = marks

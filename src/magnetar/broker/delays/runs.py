@@ -64,10 +64,10 @@ def blocks_of(records: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 class Run:
-    """One ledger of records in ascending order.
+    """A ledger of records in ascending order, in blocks of :data:`BLOCK_RECORDS`.
 
-    :param fences: the time at which the first record of each block is due, ms since 1970
-    :param next_block: the first block that is still needed
+    :param fences: the time at which the first record of each block is due, in ms since 1970
+    :param next_block: the index of the first block that is still needed
     """
 
     __slots__ = ("_read", "fences", "ledger_id", "next_block")
@@ -76,9 +76,9 @@ class Run:
         self.ledger_id = ledger_id
         self.fences = fences
         self.next_block = next_block
-        """The first block that was not read."""
+        """The index of the first block that was not read into memory."""
         self._read: deque[int] = deque()
-        """The last record of each block that was read and may have records waiting in memory."""
+        """For each block that was read and may still have records waiting in memory, its last record."""
 
     @property
     def due(self) -> int | None:
@@ -91,16 +91,15 @@ class Run:
         self._read.append(records[-1])
 
     def settle(self, first: int | None) -> None:
-        """Forgets the blocks whose records in memory have all been delivered.
-
-        :param first: the first record in memory, before which none is needed; None: memory is empty
+        """Forgets the blocks whose records have all been delivered.
+        :param first: the first of all records in memory; None: no record is in memory
         """
         while self._read and (first is None or self._read[0] < first):
             self._read.popleft()
 
     @property
     def wanted_from(self) -> int:
-        """The first block that may have waiting records."""
+        """The index of the first block that may have waiting records."""
         return self.next_block - len(self._read)
 
     @property
@@ -142,9 +141,8 @@ def behind(deliver_at: int) -> int:
 
 @dataclass(slots=True)
 class SavedState:
-    """The saved state of an index: its runs, and the entries of the topic in them.
-
-    It is stored in the first of the ledgers that the cursor's property lists.
+    """The saved state of an index: its runs, and the topic's entries that wait in these runs.
+    The state is stored in the first of the ledgers that the cursor's property lists.
     """
 
     covers: Position

@@ -1,4 +1,4 @@
-"""Tracks the delayed entries of one subscription, with a timer for the first that is due."""
+"""Tracks the delayed entries of one subscription, with a timer for the entry that is due first."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ timer runs."""
 _SAVE_SECONDS = 60.0
 """The seconds between saves of the index after entries of its ledgers were delivered."""
 _RETRY_SECONDS = 10.0
-"""The seconds until a failed write is repeated."""
+"""The number of seconds after which a failed write is repeated."""
 _MOST_IN_MEMORY = 2
-"""Reading pauses when this multiple of ``in_memory`` records is in memory because writes fail."""
+"""Reading pauses when this many times ``in_memory`` records are in memory, because writes fail."""
 _BLOCKS_AT_ONCE = 500
-"""The number of blocks of entries that are skipped at a time."""
+"""The maximum number of blocks of entries that one call of :meth:`DelayTracker.behind` skips."""
 _WORTH_SAVING = 10_000
-"""The number of waiting entries from which on the index is saved on closing; reading fewer again is as
-fast."""
+"""The number of records in memory from which on closing saves the index. Fewer entries can be read again from
+the topic in the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,11 @@ class DelaySettings:
     strict: bool = True
     """Whether no entry is delivered before its time; False: up to a tick earlier."""
     look_ahead: int = 50_000
-    """Reading pauses while this number of entries wait with the same delay, until one is due; 0: never."""
+    """The number of waiting entries with the same delay at which reading pauses until one is due; 0: reading
+    never pauses."""
     in_memory: int = 30_000
-    """The maximum number of waiting entries in memory; further ones are written to ledgers."""
+    """The maximum number of records of waiting entries in memory; if there are more, they are written to
+    ledgers."""
 
 
 class DelayTracker:
@@ -61,7 +63,7 @@ class DelayTracker:
     Entries that are only in memory are lost with the process, and found again by reading the topic. The index
     in ledgers is loaded without reading the topic.
 
-    :param due: called when entries may be due
+    :param due: called when entries may be due, or reading may continue after a pause
     :param lost: called when the index was lost, so that the topic must be read again
     :param failed: closes the topic after an internal error
     """
@@ -87,11 +89,11 @@ class DelayTracker:
         self._lost = lost
         self.waiting = WaitingPositions()
         self._handed_out = WaitingPositions()
-        """Entries handed out before the cursor read them, which must skip them later."""
+        """Entries that were handed out before the cursor has read them, so that the cursor must skip them."""
         self._heap: list[int] = []
         """Records that are in no ledger, including some of entries that no longer wait."""
         self._unsaved = WaitingPositions()
-        """The positions in the heap."""
+        """The positions of the entries whose records are in the heap."""
         storage = cursor.storage
         self._index = DelayIndex(storage.side, self._told, failed) if storage is not None else None
         self._tasks = TaskScope(loop, "delayed messages", lambda _work, error: failed(error))
@@ -99,7 +101,7 @@ class DelayTracker:
         self._next_save = self._not_before = -1e9
         """The time of the next save, and the earliest time of the next write after a failure."""
         self.not_written = ""
-        """The error of the last attempt to write the index; empty: it succeeded."""
+        """The error of the last attempt to write the index; empty: the attempt succeeded."""
         self._retry: Cancellable | None = None
         self._changed = False
         """Whether an entry of the index's ledgers was delivered since the last save."""
@@ -108,7 +110,8 @@ class DelayTracker:
         self._timer_for = 0
         self._last_look = -1e9
         self._same_delay = True
-        """Whether each entry is due after the one that was read before it."""
+        """Whether the entries seem to have the same delay: each is due after the entry that was read before
+        it."""
         self._latest = 0
 
     def __len__(self) -> int:
@@ -122,7 +125,7 @@ class DelayTracker:
         self._arm()
 
     def size(self) -> int:
-        """Returns the approximate memory in bytes."""
+        """Returns the approximate memory use of the tracker in bytes."""
         marks = self.waiting.size() + self._handed_out.size() + self._unsaved.size()
         index = 0 if self._index is None else self._index.size()
         return marks + index + len(self._heap) * RECORD_BYTES
@@ -165,14 +168,14 @@ class DelayTracker:
         return self._index is not None and len(self._heap) > _MOST_IN_MEMORY * self._settings.in_memory
 
     def passed_by(self) -> None:
-        """Records that the entry that was read does not have to wait."""
+        """Records that the last entry that was read does not have to wait."""
         if self.waiting.count:
             self._same_delay = False
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether to pause reading, because the next entries would wait longer than all known ones, or memory
-        has no room for them until records were written."""
+        """Whether to pause reading: the next entries would wait longer than all known ones, or there is no
+        memory for them until records were written to ledgers."""
         if (self.is_full or (self._working is not None and self._is_too_much)) and not self.is_due():
             return True
         most = self._settings.look_ahead
@@ -188,12 +191,11 @@ class DelayTracker:
         return position in self.waiting or position in self._handed_out
 
     def behind(self, position: Position, consumed: EntryRanges | None) -> Position:
-        """Returns the first position at or after ``position`` in its ledger that must be read; if it is far
-        away, a position on the way to it.
+        """Returns the first position at or after ``position``, in the same ledger, that must be read; if that
+        position is far away, one in between.
 
-        Everything before ``position`` has been read.
-
-        :param consumed: the acknowledged entries of the ledger
+        The caller has read all entries before ``position``.
+        :param consumed: the acknowledged entries of the ledger; None: none is acknowledged
         """
         ledger_id, entry_id = position
         if self._handed_out.count:
@@ -220,7 +222,7 @@ class DelayTracker:
         self._handed_out.add(*position)
 
     def rewound(self) -> None:
-        """Handles a rewind of the cursor: all entries except the waiting ones are read again."""
+        """Handles a rewind of the cursor: all entries are read again, except those that wait."""
         self._handed_out.clear()
         # Entries that are read again may have no delay.
         self.passed_by()
@@ -233,7 +235,7 @@ class DelayTracker:
         return first is not None and time_of(first) <= self._cutoff_ms()
 
     def _first(self) -> int | None:
-        """Returns the first record in memory; None if there is none."""
+        """Returns the first record in memory; None if no record is in memory."""
         near = self._index.near if self._index is not None else None
         if near and (not self._heap or near[0] < self._heap[0]):
             return near[0]
@@ -250,8 +252,8 @@ class DelayTracker:
     def take_due(self, limit: int, unread: Position, *, ahead: bool) -> list[tuple[Position, int]]:
         """Removes and returns up to ``limit`` entries that are due, with the hashes of their keys.
 
-        :param unread: the first entry that the cursor has not read
-        :param ahead: whether to return unread entries, too; otherwise they are delivered when they are read
+        :param unread: the position of the first entry that the cursor has not read
+        :param ahead: whether to return unread entries, too; False: they are delivered when they are read
         """
         found: list[tuple[Position, int]] = []
         last = behind(self._cutoff_ms())
@@ -301,7 +303,10 @@ class DelayTracker:
     # The index in ledgers
 
     async def load(self) -> None:
-        """Loads the saved index; if there is none, the topic is read again."""
+        """Loads the saved index. Without a usable saved index, no entry is known: the topic must be read
+        again.
+        :raises LedgerError: the saved state cannot be read now
+        """
         if self._index is None or self._cursor.storage is None:
             return
         waiting = await self._index.load(self._cursor.state, self._cursor.storage.moves)
@@ -312,7 +317,7 @@ class DelayTracker:
         self._arm()
 
     def _forget_if_empty(self) -> None:
-        """Deletes the ledgers when no entry waits."""
+        """Deletes the ledgers of the index if no entry waits."""
         if not self.waiting.count and self._index is not None and self._index.runs and not self._closed:
             self._forget()
 
@@ -416,7 +421,8 @@ class DelayTracker:
         index.add_run(run)
 
     async def finish(self) -> None:
-        """Saves the index if it is large enough; the caller closes the tracker afterwards."""
+        """Saves the index if that is worthwhile (:data:`_WORTH_SAVING`); the caller closes the tracker
+        afterwards."""
         if self._index is None:
             return
         while self._working is not None:
@@ -430,7 +436,7 @@ class DelayTracker:
     # The timer
 
     def _arm(self) -> None:
-        """Sets the timer for the first entry that becomes due.
+        """Sets the timer for the entry that becomes due next.
 
         Entries that are due already need no timer: dispatchers ask for them when they can deliver.
         """

@@ -1,1 +1,2 @@
-"""Schemas of topics: their versions, their storage, and the rules by which one may follow another."""
+"""Schemas of topics: versions, storage, and the rules that decide which schema may become the next
+version."""

@@ -40,7 +40,7 @@ MISSING = _Missing()
 
 @dataclass(slots=True)
 class AvroType:
-    """An Avro type. Only the attributes that its kind has are set."""
+    """An Avro type. Only the attributes that apply to its :attr:`kind` are set."""
 
     kind: str
     """A primitive type, ``record`` (errors too), ``enum``, ``fixed``, ``array``, ``map`` or ``union``."""
@@ -51,7 +51,7 @@ class AvroType:
     size: int = 0
     """The size of a ``fixed`` type, in bytes."""
     branches: Sequence[AvroType] = ()
-    """The types of a union; or the one type of an array's items or a map's values."""
+    """The types of a union; for an array or a map, the one type of its items or values."""
     aliases: Sequence[str] = ()
     """The full names of the aliases."""
     properties: str = ""
@@ -99,7 +99,7 @@ def parse(text: str) -> AvroType:
 
 
 def _read(text: str) -> object:
-    """Reads JSON, in which comments are allowed before the last token, as Java's library does."""
+    """Reads JSON as Java's library does: comments are allowed, except after the last token."""
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     plain = _TOKENS.sub(_without_comment, text) if "/" in text else text
     begin = len(plain) - len(plain.lstrip(" \t\r\n"))
@@ -135,8 +135,9 @@ def _text(node: object, key: str, what: str) -> str:
 
 
 def _check_name(name: str) -> str:
-    """Checks a name as Java does, by its UTF-16 units, so that letters beyond the first 65,536 characters are
-    invalid."""
+    """Checks a name and returns it. Letters above U+FFFF are invalid, because Java checks UTF-16 units.
+    :raises InvalidDefinition: the name is not valid
+    """
     fits = all(_is_letter(each) or each.isdecimal() for each in name)
     if not fits or not name or name[0].isdecimal():
         raise InvalidDefinition(f"{name!r} is not a valid name")
@@ -150,7 +151,7 @@ def _is_letter(character: str) -> bool:
 def _full_name(name: str, space: str) -> str:
     """Returns the full name of a type.
 
-    :param space: the namespace of a name that contains none; empty: none
+    :param space: the namespace of the type if ``name`` does not contain one; empty: no namespace
     """
     before, dot, simple = name.rpartition(".")
     _check_name(simple)
@@ -201,7 +202,7 @@ def check_fields(record: str, fields: Sequence[AvroField]) -> None:
 
 
 class _DefinitionParser:
-    """Parses one text, and remembers the types defined so far."""
+    """Parses one definition, and remembers the named types that it has defined so far."""
 
     def __init__(self) -> None:
         self._defined: dict[str, AvroType] = {}
@@ -313,6 +314,6 @@ def _size(node: Mapping[str, object]) -> int:
 
 
 def _number(text: str) -> float | str:
-    """Returns the number in a text; if there is none, the text, which is not a valid default."""
+    """Returns the number in a text; if the text is not a number, returns the text, an invalid default."""
     plain = text.strip(_JAVA_SPACE)
     return float(plain.rstrip("fFdD")) if _JAVA_NUMBER.fullmatch(plain) else text

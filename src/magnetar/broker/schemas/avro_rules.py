@@ -29,9 +29,9 @@ _NAMED = frozenset({"record", "enum", "fixed"})
 
 
 def parse(schema: SchemaData) -> AvroType:
-    """Returns the parsed definition.
+    """Returns the parsed Avro definition of a schema.
 
-    :raises InvalidSchemaData: the definition is not an Avro schema
+    :raises InvalidSchemaData: the definition is not an Avro schema, or has an invalid default
     """
     try:
         found = avro_definitions.parse(schema.definition)
@@ -48,7 +48,7 @@ def same(one: SchemaData, other: SchemaData) -> bool:
 
     Documentation, aliases and the defaults of enums do not count, as in Java's library.
 
-    :raises InvalidSchemaData: one of them is not an Avro schema
+    :raises InvalidSchemaData: one of the definitions is not an Avro schema, or is nested too deeply
     """
     if one.data == other.data:
         return True
@@ -96,7 +96,7 @@ def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """Checks that a definition is compatible with earlier versions.
 
     :param before: the versions with which ``new`` must be compatible
-    :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow them
+    :raises IncompatibleSchema: ``strategy`` does not allow ``new`` after these versions
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return
@@ -125,7 +125,7 @@ def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None
 
 
 def why_not(writer: AvroType, reader: AvroType) -> str | None:
-    """Returns the reason why data of ``writer`` cannot be read with ``reader``; None if it can.
+    """Returns the reason why data of ``writer`` cannot be read with ``reader``; None if it can be read.
 
     Each pair of records is compared once, so that the comparison of recursive ones ends.
     """
@@ -185,7 +185,7 @@ def bad_default(schema: AvroType) -> str | None:
 
 
 class _AliasedNames:
-    """The names that the reader's schema declares as aliases of names in the writer's."""
+    """The aliases in a reader's schema: they map names in the writer's schema to names of the reader."""
 
     def __init__(self, reader: AvroType) -> None:
         self._names: dict[str, str] = {}
@@ -237,8 +237,8 @@ class _Mismatch(NamedTuple):
 
     reason: str
     depth: int
-    """How deep the mismatch is: 0 if the types themselves do not match, 1 if the types of a field in these
-    records do not, 2 if types inside the field's types do not."""
+    """How deep the mismatch is: 0: the types themselves do not match; 1: the types of a field of these
+    records do not match; 2: types inside the types of a field do not match."""
 
 
 class _Resolution:
@@ -248,7 +248,7 @@ class _Resolution:
         self._seen: dict[tuple[int, int], _Mismatch | None] = {}
 
     def resolve(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
-        """Returns the reason why the reader cannot read the writer's data; None if it can."""
+        """Returns the reason why the reader cannot read the writer's data; None if the reader can."""
         if writer.kind == "union":
             return self._writer_union(writer, reader)
         if writer.kind == reader.kind:

@@ -1,4 +1,5 @@
-"""Which schemas are valid, and which may follow which: Pulsar's strategies, by type of schema."""
+"""Checks of schemas: whether one is valid for its type, and whether a compatibility strategy permits it after
+the existing versions."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ STRATEGIES = (
 _TRANSITIVE = frozenset({"BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"})
 _LATEST_FOR_CONSUMERS = frozenset({"BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL"})
 MAX_DEFINITION = 1024 * 1024
-"""The maximum size of a definition in bytes; the versions of topics in use are kept in memory."""
+"""The maximum size of a definition in bytes; it is limited because versions are cached in memory."""
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:

@@ -85,7 +85,7 @@ class StoredSchema:
     timestamp_ms: int
     """The time of the declaration, in ms since 1970."""
     deleted: bool = False
-    """Whether this version marks the deletion of all versions before it."""
+    """Whether this version is only a mark that deletes all earlier versions."""
 
 
 NO_VERSION = b""

@@ -1,4 +1,4 @@
-"""Key-value schemas: two definitions in one, with the types of both in the properties."""
+"""Key-value schemas: the definitions of key and value as one definition; properties state their types."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _shown(part: bytes) -> object:
 
 
 def from_text(text: str) -> bytes:
-    """Returns the data of both definitions, from the form that :func:`to_text` returns.
+    """Returns the data of a key-value schema from the text that :func:`to_text` returns.
 
     :raises InvalidSchemaData: the text is not an object with ``key`` and ``value``
     """

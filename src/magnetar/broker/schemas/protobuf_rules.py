@@ -1,4 +1,5 @@
-"""PROTOBUF_NATIVE: a definition contains the name of a root message, and the descriptors that it needs."""
+"""Rules of PROTOBUF_NATIVE schemas. A definition contains the name of a root message, and the descriptors
+that this message needs."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def _messages(file: FileDescriptorProto) -> set[str]:
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """Checks that the root message stays the same; everything else may change.
 
-    :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow
+    :raises IncompatibleSchema: ``strategy`` does not allow ``new`` after these versions
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return

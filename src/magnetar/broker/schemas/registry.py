@@ -51,8 +51,8 @@ class SchemaRegistry:
             self._worker = None
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Runs a job on the registry's thread, for work whose duration depends on the size of definitions and
-        payloads."""
+        """Runs a job on the registry's worker thread and returns its result; for work whose duration depends
+        on the size of definitions and payloads."""
         if self._worker is None:
             self._worker = self._io.start_worker("schemas")
         return await run_job(self._io.loop, self._worker, job)
@@ -90,8 +90,9 @@ class SchemaRegistry:
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
-        """Returns a version, or the latest one if ``version`` is None; returns None if it does not exist or
-        was deleted."""
+        """Returns the schema with this version number; None if that version does not exist or was deleted.
+        :param version: None: the latest version
+        """
         with self._operations.measured(SchemaOperation.GET, schema_id):
             for found in reversed(await self.versions(schema_id)):
                 if version is None or found.version == version:
@@ -99,7 +100,7 @@ class SchemaRegistry:
         return None
 
     async def find(self, schema_id: str, schema: SchemaData) -> int | None:
-        """Returns the number of the version with the same meaning; None if there is none.
+        """Returns the number of the version that has the same meaning as ``schema``; None if no version has.
 
         :raises InvalidSchemaData: the definition cannot be parsed
         """
@@ -112,7 +113,7 @@ class SchemaRegistry:
     async def put_if_absent(
         self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool = True
     ) -> int:
-        """Returns the version of a schema, which is added if it is new.
+        """Returns the version of a schema; a new schema is added first.
 
         :param strategy: the compatibility strategy, one of :data:`compatibility.STRATEGIES`
         :param may_add: whether the schema may be added; False: only an existing version is accepted
@@ -194,7 +195,7 @@ class SchemaRegistry:
     async def check(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
         """Checks that a producer could add a schema; nothing is added.
 
-        :raises IncompatibleSchema: the producer could not add it
+        :raises IncompatibleSchema: the producer could not add the schema
         :raises InvalidSchemaData: the schema is invalid
         """
         await self._validate(schema)
@@ -211,7 +212,7 @@ class SchemaRegistry:
                 return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
 
     async def delete(self, schema_id: str) -> None:
-        """Deletes all versions and their ledgers, if there are any.
+        """Deletes all versions of a schema and their ledgers; does nothing if the schema does not exist.
 
         :raises ConcurrentModification: another broker stored a version at the same time; nothing is deleted
         """

@@ -30,7 +30,7 @@ class SchemaStorage:
     """Stores schemas without compatibility checks. The caller ensures that a schema id has one writer at a
     time.
 
-    :param deletions: deletes ledgers of ``store``
+    :param deletions: the queue that deletes ledgers of ``store``
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class SchemaStorage:
         self._deletions = deletions
 
     async def index(self, schema_id: str) -> tuple[list[IndexEntry], int]:
-        """Returns the positions of all versions, the oldest first, and the version of the record; an empty
-        list if there is no record.
+        """Returns the positions of all versions of a schema, the oldest first, and the version of the
+        locator's node in the metadata store; an empty list if there is no locator.
 
-        :raises MetadataFailure: the record is damaged
+        :raises MetadataFailure: the locator is damaged
         """
         path = f"{ROOT}/{schema_id}"
         node = await self._metadata.get(path)
@@ -77,8 +77,8 @@ class SchemaStorage:
     ) -> None:
         """Stores one more version; durable when this returns.
 
-        :param index: the versions before it, as :meth:`index` returned them
-        :param record: the version of the record, from the same call
+        :param index: the positions of the earlier versions, as :meth:`index` returned them
+        :param record: the version of the locator's node, from the same call
         :raises BadVersion: another broker stored a version at the same time
         :raises LedgerError: the entry cannot be stored
         """
@@ -133,9 +133,8 @@ class SchemaStorage:
         return found
 
     async def ledger_ids(self) -> set[int]:
-        """Returns the ledgers of all schemas.
-
-        :raises MetadataFailure: a record is damaged
+        """Returns the ids of the ledgers of all schemas.
+        :raises MetadataFailure: a locator is damaged
         """
         found: set[int] = set()
         await self._collect(ROOT, found)
@@ -181,7 +180,7 @@ def _fill(record: pb.IndexEntry, entry: IndexEntry) -> None:
 
 
 def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
-    """Returns all versions, the oldest first.
+    """Returns the positions of all versions in a locator, the oldest version first.
 
     :raises MetadataFailure: the value is not a locator
     """
@@ -197,7 +196,7 @@ def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
 
 
 def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEntry]) -> bytes:
-    """Returns the entry of a version.
+    """Returns the ledger entry that stores a version.
 
     :param index: the earlier versions
     """

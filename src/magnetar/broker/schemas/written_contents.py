@@ -1,4 +1,4 @@
-"""Encodes message payloads that HTTP requests give as strings, with a schema.
+"""Encodes, by a schema, the message payloads that HTTP requests contain as strings.
 
 Numbers and times are encoded as in ``org.apache.pulsar.client.impl.schema``; Avro records are given in Avro's
 JSON encoding (https://avro.apache.org/docs/1.11.1/specification/#json-encoding).
@@ -21,7 +21,7 @@ from magnetar.errors import InvalidRequest, InvalidSchemaData
 from magnetar.protocol import key_values
 
 Encode = Callable[[str], bytes]
-"""Returns the encoded payload; raises one of :data:`_BAD` if the string does not match the schema."""
+"""Returns the encoded form of a string; raises one of :data:`_BAD` if the string does not fit the schema."""
 
 _BAD = (
     ArithmeticError,
@@ -43,7 +43,7 @@ _TRUTHS = {"true": b"\1", "false": b"\0"}
 
 
 class WrittenContents:
-    """Encodes the messages of one schema.
+    """Encodes the keys and payloads of messages with one schema.
 
     :raises InvalidRequest: payloads of that type cannot be given as strings
     :raises InvalidSchemaData: the schema is invalid
@@ -65,8 +65,8 @@ class WrittenContents:
         return self._key is not None and not self._inline
 
     def key(self, text: str) -> str:
-        """Returns the message key for a key: the key itself or, if :attr:`encodes_keys`, its encoding in
-        Base64.
+        """Returns the message key for a key as text: the text itself or, if :attr:`encodes_keys`, the encoded
+        key in Base64.
 
         :raises InvalidRequest: the text is not of the schema's type
         """
