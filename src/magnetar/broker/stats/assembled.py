@@ -45,11 +45,11 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 Json = dict[str, object]
 _SLICES = "statistics"
 _MANY = 100
-"""The number of subscriptions from which on statistics yield to other tasks."""
+"""The number of subscriptions of a topic from which on its statistics yield to other tasks first."""
 NO_TIME = 0
-"""Replaces the publish time of the first message of a subscription without a backlog."""
+"""The publish time of the first unconsumed message if a subscription has no backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
-"""Times for which 0 means that there is no time."""
+"""Fields with times, in which 0 means that no time is known; the sum of partitions has the earliest one."""
 _OF_ONE_PARTITION = frozenset(
     (
         "ownerBroker",
@@ -63,9 +63,9 @@ _OF_ONE_PARTITION = frozenset(
         "activeConsumerName",
     )
 )
-"""Fields that have no meaning for the whole topic."""
+"""Fields of a partition's statistics that have no meaning for the whole topic, and are left out."""
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
-"""The lists of clients, each with the field by which the same client is recognized on all partitions."""
+"""For each list of clients, the field by which the same client is recognized on several partitions."""
 _BY_NAME = frozenset(("subscriptions", "replication"))
 """Objects whose keys are names that users chose; the names do not determine the type of the values."""
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
@@ -147,7 +147,7 @@ async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) 
 
 
 def earliest(times: Iterable[int]) -> int:
-    """Returns the earliest of the known times; :data:`NO_TIME` if there is none."""
+    """Returns the earliest of the times that are known; :data:`NO_TIME` if none is known."""
     return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
 
 
@@ -196,7 +196,8 @@ async def _earliest_times(topic: Topic) -> dict[str, int]:
 
 
 async def _next_published(ledger: ManagedLedger, subscription: Subscription) -> int:
-    """Returns the publish time of the first message that a subscription has not consumed."""
+    """Returns the publish time of the first message that a subscription has not consumed, in ms since 1970;
+    :data:`NO_TIME` if the subscription has no backlog."""
     cursor = subscription.cursor
     while cursor.backlog():
         position = cursor.first_unconsumed()
@@ -239,7 +240,8 @@ _OF_NO_PARTITION: Mapping[str, object] = {
     "waitingPublishers": 0,
     "subscriptions": {},
 }
-"""``TopicStats`` as Pulsar creates it, for a topic whose unused partitions have all been deleted."""
+"""Fields of ``TopicStats`` for a partitioned topic none of whose partitions exists, as Pulsar creates
+them."""
 
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, object]:

@@ -33,7 +33,7 @@ class BacklogScan:
     first: Position | None = None
     last: Position | None = None
     aborted: bool = False
-    """Whether a limit was reached before the end."""
+    """Whether the scan ended at a limit, before the end of the topic."""
 
     def json(self) -> Mapping[str, object]:
         """Returns ``AnalyzeSubscriptionBacklogResult``."""
@@ -58,7 +58,10 @@ async def scan(
 ) -> BacklogScan:
     """Counts the unconsumed entries of a subscription, from the mark-delete position or from ``start`` on.
 
-    All entries from ``start`` on count, except individually acknowledged ones.
+    With ``start``, entries before the mark-delete position count, too; individually acknowledged ones never
+    count.
+    :param max_entries: the number of entries after which the scan ends
+    :param max_seconds: the time after which the scan ends
 
     :raises LedgerError: an entry cannot be read
     """
@@ -112,33 +115,31 @@ def _count(found: BacklogScan, subscription: Subscription, run: EntryRun) -> Non
 
 @dataclass(frozen=True, slots=True)
 class TopicSpace:
-    """The bytes of a topic, by the reason for which they are kept.
-
-    The sizes are those of entries, in one copy; inside a ledger, estimates. The four parts make up the stored
-    bytes.
+    """The stored bytes of a topic, divided by the reason for which they are kept. The sizes are those of one
+    copy of the entries. The size of a part of a ledger is an estimate. ``backlog``, ``retained``, ``open``
+    and ``reclaimable`` together are the stored bytes.
     """
 
     stored: int
     backlog: int
     """The bytes after the mark-delete position of the durable subscription that is farthest behind."""
     retained: int
-    """Bytes that all subscriptions have acknowledged but that are kept: by retention, or because they share a
-    ledger with needed entries."""
+    """Bytes that all subscriptions have acknowledged but that are kept because of retention, or because their
+    ledger also has entries that are needed."""
     open: int
-    """Bytes that all subscriptions have acknowledged, in the ledger that is being written: kept until it is
-    closed."""
+    """Bytes that all subscriptions have acknowledged in the ledger that is being written; they are kept until
+    this ledger is closed."""
     reclaimable: int
     """The bytes in ledgers that the next trimming deletes."""
     offloaded: int
     """The part of the stored bytes that only tiered storage has."""
     ledgers: int
     oldest_closed_ms: int
-    """The time when the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open
-    one."""
+    """The time when the oldest ledger was closed, in milliseconds since 1970; 0 if no ledger is closed."""
 
 
 def space_of(topic: Topic) -> TopicSpace:
-    """Returns the bytes of a topic now, without reading from disk."""
+    """Returns the present bytes of a topic, without reading from disk."""
     ledgers = topic.managed_ledger.ledgers
     stored = ledgers.total_size()
     reclaimable = sum(summary.size for summary in topic.managed_ledger.trimmer.reclaimable())

@@ -1,10 +1,11 @@
 """The external names of metrics: ``figures.tsv`` declares each metric once, with all of its names.
 
-Columns: the object that has the metric; its attribute in :mod:`magnetar.broker.stats.figures` (none: always
-zero, for features that do not exist); ``whole`` or ``real``; the name in the JSON of statistics (after a
-change run ``python tools/generate_statistics.py``); the name in ``/metrics``, and whether topics, sums of
-namespaces or both have it there; the name of the sum over all topics; the name in OpenTelemetry, the kind of
-instrument, the unit (UCUM) and additional attributes.
+Columns: the kind of object that has the metric; the attribute in :mod:`magnetar.broker.stats.figures` (empty:
+the metric is always zero, because Magnetar lacks the feature); ``whole`` or ``real``, the type of its
+numbers; the name in the JSON of statistics (after a change run ``python tools/generate_statistics.py``); the
+name in ``/metrics``, and whether it is reported there for topics, for sums of namespaces or for both; the
+name of the sum over all topics; the name in OpenTelemetry, the kind of instrument, the unit (UCUM) and
+additional attributes.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """A row of the table. A missing name is empty."""
+    """A row of the table. A name is empty if the metric is not reported in that form."""
 
     figure: str
     of: Callable[[object], Number]
     """Returns the metric's value for an object."""
     prometheus: str
     level: str
-    """The level at which a topic's metric is reported: ``topic``, ``namespace`` or ``both``."""
+    """The level at which ``/metrics`` reports a topic's metric: ``topic``, ``namespace`` or ``both``."""
     sum: str
     otlp: str
     instrument: str

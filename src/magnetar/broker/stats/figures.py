@@ -16,11 +16,11 @@ ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 class Histogram:
     """A distribution over the last full statistics period, as in Pulsar.
 
-    The metric determines the bounds: :data:`LATENCY_BOUNDS_MS`, :data:`ENTRY_SIZE_BOUNDS_BYTES`.
+    The bounds are :data:`LATENCY_BOUNDS_MS` for latencies, and :data:`ENTRY_SIZE_BOUNDS_BYTES` for sizes.
     """
 
     counts: Sequence[int]
-    """Counts per bucket, not cumulative: one for each bound, and one for values above the last."""
+    """The number of values in each bucket, not cumulative: one for each bound, and one for larger values."""
     total: int = 0
     """The sum of all values: microseconds for latencies (as Pulsar prints them), bytes for sizes."""
 
@@ -59,7 +59,7 @@ class ProducerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class AckTransactionMetrics:
-    """The numbers of ended transactions that had acknowledged messages of a subscription, since the
+    """The numbers of transactions that acknowledged messages of a subscription and have ended since the
     subscription was first used."""
 
     committed: int
@@ -87,9 +87,9 @@ class SubscriptionMetrics:
     filter_rescheduled: int = 0
     held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
     """How often a dispatch rate delayed deliveries, by the owner of the rate (``Subscription``, ``Topic``,
-    ``Broker``) and by whether the limit of messages (True) or of bytes was reached."""
+    ``Broker``) and by the limit that was reached: True: messages, False: bytes."""
     transactions: AckTransactionMetrics | None = None
-    """The transactions that acknowledged messages; None: there were none."""
+    """The transactions that acknowledged messages of the subscription; None: no transaction did."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -109,7 +109,7 @@ class SubscriptionMetrics:
     drop_rate: float = 0.0
     """The rate of messages of a non-persistent topic that no consumer accepted."""
     waits_for: str = ""
-    """The name of the reason why nothing is sent; empty: everything was delivered."""
+    """The name of the reason why no message of the backlog is sent; empty: everything was delivered."""
     waits_seconds: float = 0.0
     consumer_count: int = 0
     consumers: Sequence[ConsumerMetrics] = ()
@@ -125,17 +125,18 @@ class OffloadMetrics:
     """Bytes written per second, in the last minute."""
     write_errors: int = 0
     store_errors: int = 0
-    """The number of errors that tiered storage has caused."""
+    """The number of failed writes to tiered storage that tiered storage itself caused."""
     read_bytes: int = 0
     read_rate: float = 0.0
     """Bytes read per second, in the last minute."""
     read_errors: int = 0
     ledger_reads: TimingMetrics | None = None
-    """The durations of reads from the ledger store for offloading; None: there were none."""
+    """The durations of reads from the ledger store for offloading; None: no such read took place."""
     index_reads: TimingMetrics | None = None
     """The durations of opening ledgers in tiered storage; None: none was opened."""
     data_reads: TimingMetrics | None = None
-    """The durations of reads from tiered storage that the cache could not answer; None: there were none."""
+    """The durations of reads from tiered storage of data that was not in the cache; None: no such read took
+    place."""
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ class CompactionMetrics:
     duration_ms: int = 0
     """The duration of the last compaction."""
     read_throughput: float = 0.0
-    """Bytes read per second during compactions; ``write_throughput``: bytes written."""
+    """Bytes read per second while compactions ran; ``write_throughput``: bytes written."""
     write_throughput: float = 0.0
     read_bytes: int = 0
     """The bytes that all compactions have read; ``written_bytes``: those that they have written."""
@@ -190,9 +191,9 @@ class ReplicationMetrics:
     """The number of entries that must still be replicated."""
     connected: bool = False
     delay_seconds: float = 0.0
-    """The age in seconds of the oldest entry without a receipt."""
+    """The age in seconds of the oldest entry that was sent and has no receipt yet."""
     lag_seconds: float = 0.0
-    """The age in seconds of the oldest unconfirmed entry, sent or not."""
+    """The age in seconds of the oldest entry that the remote cluster has not confirmed, sent or not."""
     unreplicated: int = 0
     """The number of messages that were dropped, or expired or were skipped before they were sent, since the
     topic was loaded."""
@@ -232,23 +233,24 @@ class TopicMetrics:
     offloaded_bytes: int = 0
     open_transactions: int = 0
     aborted_transactions: int = 0
-    """The number of aborted transactions since the topic was loaded; the next attribute counts committed
-    ones."""
+    """The number of aborted transactions since the topic was loaded; :attr:`committed_transactions` is that
+    of committed ones."""
     committed_transactions: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1
-    """The age of the backlog in seconds at the last check of quotas; -1: there is no backlog, or its age is
-    unknown."""
+    """The age of the oldest message in the backlog, in seconds, at the last check of quotas; -1: the topic
+    has no backlog, or the age is unknown."""
     evictions_by_size: int = 0
-    """How often the backlog was evicted because a quota was exceeded."""
+    """How often messages were evicted from the backlog because it exceeded the size quota;
+    ``evictions_by_time``: the age quota."""
     evictions_by_time: int = 0
     publish_rate_limited: int = 0
     write_rate: float = 0.0
     read_rate: float = 0.0
     read_cache_misses_rate: float = 0.0
     write_latency_ms: Histogram | None = None
-    """Latencies of writes, including time in the queue."""
+    """The latencies of writes, including the time that entries wait in the queue."""
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
     replication: Sequence[ReplicationMetrics] = ()
@@ -294,7 +296,8 @@ class TopicMetrics:
 
 @dataclass(slots=True)
 class ManagedLedgerMetrics:
-    """The managed ledgers of one namespace, summed; rates are per second, counts since the start."""
+    """The sums over the managed ledgers of one namespace; rates are per second, and counts are since the
+    managed ledgers were opened."""
 
     namespace: str
     add_entry_rate: float = 0.0
@@ -325,7 +328,8 @@ class CacheMetrics:
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
     hits: int = 0
-    """Entries since the start, like ``misses``; the next two values are bytes."""
+    """The number of entries read from the cache since the start; ``misses``: of entries that it did not have;
+    ``hit_bytes`` and ``missed_bytes``: their sizes."""
     misses: int = 0
     hit_bytes: int = 0
     missed_bytes: int = 0
@@ -362,12 +366,12 @@ class SnapshotMetrics:
 
 @dataclass(slots=True)
 class DurationMetrics:
-    """Durations of operations with the same outcome, since the start."""
+    """The distribution of the durations of operations that had the same outcome, since the start."""
 
     bounds: Sequence[float]
     """Upper bounds, in seconds."""
     counts: Sequence[int]
-    """The count of each bucket, and one more for values above the last bound."""
+    """The number of values in each bucket, and one more number for values above the last bound."""
     seconds: float
     """The sum of all durations."""
 
@@ -389,9 +393,9 @@ class SchemaMetrics:
 
     namespace: str
     operations: Sequence[tuple[str, bool, DurationMetrics]]
-    """The operation (``get``, ``list``, ``put`` or ``delete``), and whether it succeeded."""
+    """The operation (``get``, ``list``, ``put`` or ``delete``), whether it succeeded, and the durations."""
     compatible: int
-    """Comparisons with earlier versions that found the schema compatible."""
+    """The number of comparisons with earlier versions that found the new schema compatible."""
     incompatible: int
 
 
@@ -411,8 +415,8 @@ class QuotaMetrics:
 
 @dataclass(slots=True)
 class GroupMetrics:
-    """The use of one kind (``Publish`` or ``Dispatch``) by the topics of one resource group, since the
-    start."""
+    """The messages and bytes that the topics of one resource group have published (kind ``Publish``) or
+    dispatched (``Dispatch``) since the start."""
 
     name: str
     kind: str
@@ -440,17 +444,18 @@ class LoadMetrics:
     """The load balancing metrics of a broker in a cluster."""
 
     usage: Mapping[str, float]
-    """The usage in percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
+    """The usage of each resource in percent: ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``,
+    ``bandwidth_out``."""
     relieved_brokers: int
-    """The number of relieved brokers since the start, while this broker led the cluster; the next two metrics
-    count likewise."""
+    """How often brokers were relieved of bundles while this broker led the cluster, since it started; in the
+    same period, ``moved_bundles`` bundles were moved, and ``split_bundles`` were split."""
     moved_bundles: int
     split_bundles: int
 
 
 @dataclass(slots=True)
 class CoordinatorMetrics:
-    """The numbers of transactions of a coordinator since it was loaded."""
+    """The numbers of transactions of a coordinator since the coordinator was loaded."""
 
     number: int
     active: int
@@ -461,10 +466,10 @@ class CoordinatorMetrics:
     timed_out: int
     """The number of transactions that timed out; they count as aborted, too."""
     appended: int
-    """The number of records in the coordinator's log."""
+    """The number of records written to the coordinator's log."""
     latency_counts: Sequence[int]
-    """Transactions by the time from beginning to end, per bucket of
-    :data:`magnetar.broker.flow.rates.TRANSACTION_BOUNDS_MS`, and one for longer times."""
+    """The number of transactions by duration, for each bucket of
+    :data:`magnetar.broker.flow.rates.TRANSACTION_BOUNDS_MS`, and one more number for longer durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,19 +485,20 @@ class TransactionEndMetrics:
 
 @dataclass(frozen=True, slots=True)
 class LogBatchMetrics:
-    """The batches of all logs of one kind."""
+    """The batches of records that were written to all logs of one kind."""
 
     kind: str
     """The kind in the names of metrics: ``tc`` or ``pending_ack_store``."""
     flushes: Mapping[str, int]
     """The number of batches by the reason for writing them; the reason is the suffix of the metric's name."""
     distributions: Sequence[tuple[str, Sequence[float], Sequence[int], float]]
-    """Distributions: the suffix of the metric's name, bounds, counts (one more than bounds), and the sum."""
+    """Each distribution: the suffix of the metric's name, the bounds, the counts (one more than bounds), and
+    the sum of the values."""
 
 
 @dataclass(slots=True)
 class MetricsSnapshot:
-    """All metrics of ``/metrics`` at one moment."""
+    """All metrics in ``/metrics``, as taken by one request."""
 
     cluster: str
     broker: str

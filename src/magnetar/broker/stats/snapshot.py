@@ -192,8 +192,8 @@ def _slice_name(kind: str) -> str:
 
 
 async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
-    """Returns the metrics of subscriptions, in several slices of background work, for the topics that have
-    too many subscriptions for one slice."""
+    """Returns, for each topic with too many subscriptions for one slice of background work, the metrics of
+    its subscriptions, taken in several slices."""
     found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
     for topic in list(broker.topics.loaded.values()):
         if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:
@@ -219,7 +219,8 @@ def _offload_deletions(broker: BrokerService) -> list[OffloadDeletionMetrics]:
 
 
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
-    """Returns the metrics of one moment; if the topics do not fit into one slice, of several moments."""
+    """Takes all metrics of a broker. If the topics do not fit into one slice of background work, the metrics
+    of different topics are of different moments."""
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 

@@ -190,7 +190,7 @@ _OFFLOAD_QUANTILES = (0.5, 0.95, 0.99)
 
 
 def _timing(timings: Timings) -> TimingMetrics | None:
-    """Returns the metrics of durations; None if there are none."""
+    """Returns the metrics of durations; None if no duration was measured."""
     if not timings.count:
         return None
     return TimingMetrics(timings.count, timings.total_ms, timings.quantiles(_OFFLOAD_QUANTILES))
@@ -199,7 +199,7 @@ def _timing(timings: Timings) -> TimingMetrics | None:
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
     """Returns all metrics of a topic except those of backlog quotas.
 
-    :param subscriptions: the metrics of its subscriptions if they were taken before; None: take them now
+    :param subscriptions: the metrics of the topic's subscriptions, taken before; None: they are taken now
     """
     if subscriptions is None:
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
@@ -270,12 +270,9 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
 
 
 def replication_stats(topic: AnyTopic) -> Json:
-    """Returns the statistics by the names of remote clusters, and by the full names of shadow topics.
-
-    The result is empty if the topic is replicated neither to nor from other clusters. The statistics of a
-    shadow topic include its source.
-
-    Replicators of non-persistent topics also have ``msgDropRate`` and ``msgDropCount``.
+    """Returns the statistics of replication to and from each remote cluster, by the cluster's name, and to
+    each shadow topic, by its full name. The result is empty if the topic is not replicated. Non-persistent
+    topics also have ``msgDropRate`` and ``msgDropCount``.
     """
     inbound = _inbound(topic)
     names = sorted(_replicators(topic).keys() | inbound.keys())
@@ -363,8 +360,8 @@ def _of_cluster(topic: AnyTopic, name: str, inbound: Producer | None) -> Json:
 
 
 def _not_sent(topic: AnyTopic, name: str) -> Json:
-    """Returns the numbers of messages not sent to a cluster and, for non-persistent topics, of dropped
-    ones."""
+    """Returns the statistics of messages that were not sent to a cluster: expired, still to be sent and, for
+    non-persistent topics, dropped."""
     stats: Json = {"msgRateExpired": 0.0, "msgExpiredCount": 0, "replicationBacklog": 0}
     if isinstance(topic, NonPersistentTopic):
         passing = topic.replicators.get(name)

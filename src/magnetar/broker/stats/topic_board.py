@@ -1,9 +1,9 @@
 """A live list of all topics for the dashboard's page: ordered, filtered, one page at a time.
 
-Without a client that watches, no data is kept and no work done. Otherwise, topics on open pages are read
-every :data:`TICK_SECONDS`. All others are read in turn, some at each tick and busy ones more often, only to
-decide on which page a topic is. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines
-do not jump.
+While no client watches, no data is kept and no work is done. Otherwise, the metrics of topics on open pages
+are read every :data:`TICK_SECONDS`. Those of all other topics are read in turn, some at each tick and busy
+ones more often, only to decide on which page a topic belongs. An order of topics is kept for
+:data:`ORDER_SECONDS`, so that sorting costs little and lines do not jump.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from magnetar.lazy_dataclass import dataclass
 log = logging.getLogger(__name__)
 TICK_SECONDS = 2.0
 LOOKS = 250
-"""The number of topics that are read per tick: this many busy ones, and this many of all, so that a round
-over 10,000 topics takes 80 s."""
+"""The number of topics that are read at each tick: up to this many busy topics, and this many of all topics,
+so that reading 10,000 topics once takes 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
 """The time between two queries of the metadata store for topics that are not loaded.
 
 Topics that this broker loads, closes or deletes lead to a query at the next tick."""
 LINGER_SECONDS = 5.0
-"""How long the data is kept after the last client has left, because a page may be reloaded."""
+"""How long the data is kept after the last client has left, in seconds, because a page may be reloaded."""
 MOST_NAMES = 200_000
 """The maximum number of names of topics that are not loaded; further ones are left out."""
 MOST_WATCHERS = 64
 MOST_LINES = 100
 """The maximum number of lines of a page."""
 LEAST_SECONDS = 1.0
-"""The minimum time between two readings from which a rate is computed."""
+"""The minimum time in seconds between two readings from which a rate is computed."""
 
 
 class TopicOrder(Enum):
@@ -57,7 +57,7 @@ class TopicOrder(Enum):
     RATE_OUT = "out"
     BACKLOG = "backlog"
     WAITING = "waiting"
-    """Topics that have waited longest come first."""
+    """Topics whose subscriptions have waited longest come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class TopicBoard:
         """Names of topics that were not loaded at the last query of the metadata store."""
         self._orders: dict[Listed, tuple[float, Sequence[str]]] = {}
         self._turn: list[str] = []
-        """The topics to read next, from the end; ``_busy_turn`` is the same for busy topics."""
+        """The names of the topics to read in this round, the next one at the end; ``_busy_turn``: of busy
+        topics."""
         self._busy_turn: list[str] = []
         self._watchers = 0
         self._waiting: list[Future[None]] = []
@@ -98,17 +99,18 @@ class TopicBoard:
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
         self._deletions = 0
-        """The broker's number of deleted topics at the last query of the metadata store."""
+        """How many topics the broker had deleted at the last query of the metadata store."""
         self._published: list[int] = []
-        """Counts of publish latencies that were read since the last tick."""
+        """The counts of publish latencies, by bucket, that were read since the last tick."""
         self._latency: Sequence[float] = ()
-        """The quantiles of these latencies at the last tick; empty if no message was published."""
+        """The quantiles of the publish latencies that were read before the last tick; empty if no message was
+        published."""
         self.ticks = 0
 
     # Watching
 
     def enter(self) -> None:
-        """Registers a client until :meth:`leave`.
+        """Registers a client, which watches until :meth:`leave` is called.
 
         :raises TooManyRequests: too many clients watch already
         """
@@ -156,9 +158,8 @@ class TopicBoard:
         return self._broker.settings.service_url
 
     def history_of(self, topic: str) -> Mapping[str, object]:
-        """Returns messages per second in and out of a topic, and quantiles of its publish latency in ms.
-
-        There is one number for each window of statistics.
+        """Returns the history of a topic: messages per second in and out, and quantiles of its publish
+        latency in ms, for each of the latest periods of statistics.
         """
         return self._told(topic)
 
@@ -171,7 +172,8 @@ class TopicBoard:
         return () if line is None else _rounded(latency_quantiles(line.newly_published))
 
     def replication_of(self, topic: str) -> Sequence[Mapping[str, object]]:
-        """Returns the lag of each remote cluster; empty if the topic is not replicated, or not loaded."""
+        """Returns the replication lag of each remote cluster; empty if the topic is not replicated, or not
+        loaded."""
         loaded = self._broker.topics.loaded.get(topic)
         return () if loaded is None else replication_lags(loaded)
 
@@ -221,10 +223,9 @@ class TopicBoard:
         self._names_at = float("-inf")
 
     def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
-        """Reads the topics whose turn it is.
-
-        :param turn: the topics to read next, from the end
-        :param renewed: returns all topics, once each had its turn
+        """Reads the next topics of a round, at most :data:`LOOKS`.
+        :param turn: the names of the topics that are left in this round, the next one at the end
+        :param renewed: returns the names of the topics for the next round
         """
         begun_anew = False
         for _ in range(LOOKS):
@@ -245,7 +246,7 @@ class TopicBoard:
             del self._lines[name]
 
     def _look(self, name: str) -> Line | None:
-        """Returns the line of a topic; None if the topic is not loaded, or is a system topic."""
+        """Reads a topic and returns its line; None if the topic is not loaded, or is a system topic."""
         topic = self._broker.topics.loaded.get(name)
         if topic is None or topic.name.reserved:
             self._lines.pop(name, None)
@@ -309,8 +310,7 @@ class TopicBoard:
         return {**line.json(), "history": [round(rate, 2) for rate in history]}
 
     def history(self) -> Mapping[str, object]:
-        """Returns messages per second in and out, and quantiles of the publish latency, for all topics
-        together."""
+        """Returns the history of all topics together, like :meth:`history_of`."""
         return self._told(ALL)
 
     def _told(self, of: str) -> Mapping[str, object]:
@@ -401,13 +401,14 @@ class Line:
     at: float = 0.0
     """The time of the reading, in seconds of the monotonic clock."""
     counted: Rate | None = None
-    """The counter of incoming messages at that time: a topic that was loaded again counts from 0."""
+    """The topic's counter of incoming messages at that time; a topic that was loaded again has another
+    one."""
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     published: Sequence[int] = ()
-    """Counts of publish latencies at that time; empty for non-persistent topics."""
+    """The counts of publish latencies, by bucket, at that time; empty for non-persistent topics."""
     newly_published: Sequence[int] = ()
     """The counts between this reading and the previous one; empty if no message was published."""
     rate_in: float = 0.0
@@ -422,7 +423,8 @@ class Line:
     """The number of subscriptions with a backlog to which nothing is sent for a reason that does not pass by
     itself."""
     waiting_subscription: str = ""
-    """The name of such a subscription with the largest backlog; the next three attributes belong to it."""
+    """Of these subscriptions, the name of the one with the largest backlog; the next three attributes
+    describe it."""
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0
@@ -456,12 +458,14 @@ class Line:
 
 
 _PASSING = frozenset({AT_END, READING, TURN, MOVING})
-"""Reasons that pass by themselves."""
+"""Reasons for sending nothing that pass by themselves."""
 
 
 def look(line: Line, topic: AnyTopic, now: float) -> None:
-    """Updates a line. Rates are those since the last reading; at the first reading since the load of the
-    topic, those of its statistics."""
+    """Updates a line from its topic. Rates are averages since the last reading; the first reading after the
+    load of the topic takes the rates of the topic's statistics.
+    :param now: seconds of the monotonic clock
+    """
     rate_in, rate_out = topic.rate_in, topic.rate_out
     passed = now - line.at
     first = line.counted is not rate_in
@@ -511,7 +515,8 @@ def _look_at_subscriptions(line: Line, subscriptions: Iterable[BaseSubscription]
 
 
 def replication_lags(topic: AnyTopic) -> Sequence[dict[str, Any]]:
-    """Returns the lag of each remote cluster, the largest first; empty if the topic is not replicated.
+    """Returns the replication lag of each remote cluster, the largest first; empty if the topic is not
+    replicated.
 
     ``lagSeconds`` is the age of the oldest entry that the cluster has not confirmed, ``backlog`` counts such
     entries; both are 0 for non-persistent topics.

@@ -50,14 +50,15 @@ SUBSCRIPTION_ZEROES: Json = {
     "dispatchThrottledMsgEventsByBrokerLimit": 0,
     "dispatchThrottledBytesEventsByBrokerLimit": 0,
 }
-"""Statistics of features that this broker does not offer: they are 0, as in Pulsar without these features."""
+"""The initial statistics of a subscription: zeroes, as in Pulsar, for what is not used or not offered."""
 
 _LIMITS = ("Subscription", "Topic", "Broker")
 """The owners of limits in Pulsar's statistics, which do not include resource groups."""
 
 
 def offload_stats(offloader: Offloader | None) -> Json:
-    """Returns the times of the last offload and of the last failed one since the topic was loaded."""
+    """Returns the ledger and the time of the last successful offload, and the time of the last failed one,
+    since the topic was loaded; 0 for each that does not exist."""
     return {
         "lastOffloadLedgerId": 0 if offloader is None else offloader.last_ledger_id,
         "lastOffloadSuccessTimeStamp": 0 if offloader is None else offloader.last_success_ms,
@@ -97,7 +98,8 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
 
 
 def _key_shared_consumer(consumer: AnyConsumer, dispatcher: AnyDispatcher | None) -> Json:
-    """Returns the slots of a consumer of a Key_Shared subscription, and those that it drains."""
+    """Returns the ranges of hashes of a Key_Shared consumer, and the hashes that it still drains; zeroes for
+    a consumer of another type."""
     stats: Json = {
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
@@ -132,7 +134,7 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
     """Returns ``ConsumerStats``.
 
-    :param dispatcher: the dispatcher of its subscription
+    :param dispatcher: the dispatcher of the consumer's subscription
     """
     return {
         **consumer_json(now),
@@ -162,10 +164,12 @@ def subscriptions_stats(
     *,
     consumers: bool,
 ) -> Generator[None, None, tuple[list[SubscriptionMetrics], dict[str, Json]]]:
-    """Returns the metrics of each subscription, and the statistics by the subscription's name.
-
-    May be interrupted after each subscription and each consumer, because thousands of them take longer than
-    clients of other topics should wait. So their values may be of different moments.
+    """Returns the metrics of all subscriptions, and their statistics by the subscription's name.
+    The generator yields after each subscription and each consumer, because thousands of them take longer than
+    clients of other topics should wait. So the values may be of different moments.
+    :param taken_of: returns the metrics of a subscription
+    :param stats_of: returns the statistics of a subscription without its consumers
+    :param consumers: whether to include the consumers
     """
     taken: list[SubscriptionMetrics] = []
     found: dict[str, Json] = {}
@@ -215,8 +219,8 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
 
 
 def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
-    """Returns the statistics of either kind of topic, including bytes and messages that wait to be
-    published."""
+    """Returns the statistics that persistent and non-persistent topics have in common, including the number
+    of producers that wait for exclusive access."""
     return {
         **topic_json(now),
         "msgChunkPublished": topic.producers.chunks_published
@@ -276,7 +280,7 @@ def _compaction_stats(figures: CompactionFigures | None) -> Json:
 
 
 def compacted_ledger(ledger_id: int, entries: int, size: int) -> Json:
-    """Returns ``LedgerInfo`` of a compacted ledger; -1 for unknown numbers."""
+    """Returns ``LedgerInfo`` of a compacted ledger; the numbers are -1 if there is no compacted ledger."""
     return {
         "ledgerId": ledger_id,
         "entries": entries,
@@ -312,7 +316,7 @@ def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
 
 
 def schema_ledger(ledger: LedgerMetadata) -> Json:
-    """Returns ``LedgerInfo`` of a ledger with a version of a schema."""
+    """Returns ``LedgerInfo`` of a ledger that stores a version of a schema."""
     return {
         "ledgerId": ledger.ledger_id,
         "entries": ledger.last_entry_id + 1,
@@ -323,7 +327,8 @@ def schema_ledger(ledger: LedgerMetadata) -> Json:
 
 
 def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
-    """Returns a ledger's metadata in BookKeeper's form, with the fields that Magnetar's ledgers have."""
+    """Returns a ledger's metadata as text in BookKeeper's form, with the fields that Magnetar's ledgers
+    have."""
     quorums = ledger.settings.quorums
     custom = ", ".join(
         f"{key}=base64:{b64encode(value).decode()}" for key, value in custom_metadata(ledger.name).items()
@@ -338,8 +343,7 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
 
 def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
     """Returns ``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
-
-    :param metadata: add the metadata of each ledger
+    :param metadata: whether to add the metadata of each ledger
     """
     found = yield from ledger_stats(topic.managed_ledger, topic.subscriptions, metadata=metadata)
     return {**found, "schemaLedgers": [], "compactedLedger": compacted_ledger(-1, -1, -1)}
@@ -351,7 +355,7 @@ def ledger_stats(
     """Returns ``ManagedLedgerInternalStats``; may be interrupted after each cursor and each ledger.
 
     :param subscriptions: the subscriptions of the ledger's cursors, by name
-    :param metadata: add the metadata of each ledger
+    :param metadata: whether to add the metadata of each ledger
     """
     cursors: dict[str, Json] = {}
     for name, cursor in list(ledger.cursors.items()):

@@ -1,1 +1,1 @@
-"""Subscriptions: a cursor, unless the topic is non-persistent; a dispatcher; and consumers."""
+"""Subscriptions. Each has consumers, a dispatcher and, unless the topic is non-persistent, a cursor."""

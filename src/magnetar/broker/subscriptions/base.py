@@ -34,7 +34,9 @@ class SubscriptionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """One message id of an ACK that names messages inside a batch: a set bit is *not* acknowledged."""
+    """One message id of an ACK that names messages inside a batch.
+    A set bit of ``remaining`` means that the message is *not* acknowledged.
+    """
 
     position: Position
     remaining: int
@@ -168,8 +170,8 @@ class BaseSubscription(ABC):
             self.dispatcher.use(self.topic.dispatch_settings)
 
     def stop_sending(self) -> None:
-        """Stops deliveries before all consumers are closed, so that none receives messages that another one
-        holds."""
+        """Stops deliveries before all consumers are closed; otherwise, a consumer could receive messages that
+        were delivered to one that is closed before it."""
         for consumer in self.consumers:
             consumer.permits = 0
 
@@ -223,7 +225,7 @@ class BaseSubscription(ABC):
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
     def waits_since_ms(self) -> int:
-        """Returns the time since which nothing is sent because of :meth:`why_not`, in ms since 1970."""
+        """Returns the time since which the reason :meth:`why_not` prevents sending, in ms since 1970."""
         if self.dispatcher is None:
             return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
@@ -248,8 +250,8 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def moved_to(self) -> Assigned | None:
-        """Returns the cluster to which consumers are redirected; None if there is none, or if messages are
-        left for consumers in this cluster."""
+        """Returns the cluster to which consumers are redirected; None if the topic was not migrated, or if
+        messages are left for the consumers in this cluster."""
 
     # Acknowledgement
 
@@ -276,8 +278,8 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer did not acknowledge: those at ``positions``, or all if it is
-        None."""
+        """Redelivers messages that the consumer has received and not acknowledged: those at ``positions``;
+        with None, all."""
 
     # Figures
 
@@ -289,7 +291,9 @@ class BaseSubscription(ABC):
         return sum(consumer.unacked for consumer in self.consumers)
 
     def tick(self, seconds: float) -> bool:
-        """Updates rates; returns whether anything was consumed."""
+        """Updates the rates; returns whether anything was acknowledged in the last period.
+        :param seconds: the length of the period
+        """
         for rate in (self.rate_out, self.redelivered, self.acks):
             rate.tick(seconds)
         for consumer in self.consumers:
@@ -299,11 +303,10 @@ class BaseSubscription(ABC):
 
 
 def redirect(subscription: BaseSubscription) -> None:
-    """Redirects the consumers to the other cluster if no messages are left for them in this one. Consumers
-    whose clients cannot be redirected are notified of the end of the topic.
-
-    Must be called in a turn of the loop of its own: otherwise a delivery may be in progress, or an
-    acknowledgement unanswered.
+    """Redirects the consumers to the cluster to which the topic was migrated, if no messages are left for
+    them in this cluster. Consumers whose clients cannot be redirected are notified of the end of the topic.
+    The event loop must call this directly (``call_soon``): otherwise a delivery may be in progress, or an
+    acknowledgement may not be answered yet.
     """
     there = subscription.moved_to()
     if there is None:

@@ -21,7 +21,7 @@ DEDUPLICATION = "pulsar.dedup"
 @dataclass(frozen=True, slots=True)
 class CursorKind:
     owner: str
-    """The owner of the cursor, as error texts name it."""
+    """What the cursor belongs to, in the words of error texts."""
     subscribed: bool
     """Whether the cursor is a subscription, visible to clients and operators under its name."""
     expires: bool
@@ -84,5 +84,5 @@ def check_new_subscription(name: str, replicator_prefix: str) -> None:
 
 
 def subscription_kind(name: str) -> CursorKind:
-    """Returns the kind of a subscription by its name; never the kind of replication or deduplication."""
+    """Returns the kind of a subscription by its name: compaction, or a subscription of clients."""
     return _NAMED[COMPACTION] if name == COMPACTION else SUBSCRIPTION

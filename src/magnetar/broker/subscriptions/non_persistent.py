@@ -35,8 +35,8 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], Dispatcher]] = {
 
 
 class NonPersistentSubscription(BaseSubscription):
-    """A subscription that exists until a client unsubscribes or the topic ends; a non-durable one until its
-    last consumer leaves.
+    """A subscription of a non-persistent topic. It exists until a client unsubscribes or the topic is closed;
+    a non-durable one only until its last consumer leaves.
 
     Acknowledgements, redeliveries and seeks are accepted without an effect, because no messages are kept.
     """
@@ -49,7 +49,7 @@ class NonPersistentSubscription(BaseSubscription):
         self.topic = topic
         self._durable = durable
         self.drops = Rate()
-        """Messages that no consumer accepted."""
+        """The rate of messages that no consumer accepted."""
 
     @property
     def durable(self) -> bool:
@@ -81,7 +81,8 @@ class NonPersistentSubscription(BaseSubscription):
     # Delivery
 
     def deliver(self, run: NonPersistentRun) -> None:
-        """Delivers to the connected consumers; messages that they do not accept are counted as dropped."""
+        """Delivers a run of messages to the connected consumers; messages that no consumer accepts are
+        counted as dropped."""
         if self.dispatcher is not None and not self.closing:
             dropped = self.dispatcher.deliver(run)
             if dropped:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REPLICATED = "pulsar.replicated.subscription"
-"""Property of a cursor, 1 if its subscription is marked as replicated."""
+"""The property of a cursor that is 1 if the cursor's subscription is marked as replicated."""
 Dispatcher = SingleConsumerDispatcher | SharedDispatcher | KeySharedDispatcher
 _DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
@@ -84,12 +84,13 @@ class Subscription(BaseSubscription):
         self.throttle = topic.dispatch_rates.throttle(self, None)
         self.awaits_acks = False
         self.carried: CarriedSubscription | None = None
-        """The state of replicating the subscription; None: the subscription is not replicated to other
-        clusters."""
+        """The state of the subscription's replication to other clusters; None: it is not replicated."""
         self.pending: PendingAcks | None = None
-        """Acknowledgements of open transactions; None: there are none, or they are not loaded yet."""
+        """Acknowledgements of open transactions; None: no transaction has ever acknowledged messages here, or
+        the acknowledgements are not loaded yet."""
         self.knows_pending = False
-        """Whether the pending acknowledgements are loaded; also true if there are none."""
+        """Whether :attr:`pending` is final: the acknowledgements are loaded, or have turned out not to
+        exist."""
 
     @property
     def durable(self) -> bool:
@@ -101,7 +102,8 @@ class Subscription(BaseSubscription):
 
     @property
     def replicated(self) -> bool:
-        """Whether the subscription is marked as replicated. The mark has no effect without other clusters."""
+        """Whether the subscription is marked as replicated. The mark has no effect if the topic is not
+        replicated to other clusters."""
         storage = self.cursor.storage
         return storage is not None and storage.properties.get(REPLICATED) == 1
 
@@ -135,7 +137,7 @@ class Subscription(BaseSubscription):
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
-        """Removes a consumer. Its unacknowledged messages go to other consumers, or wait for the next one."""
+        """Removes a consumer. Its unacknowledged messages go to other consumers, or wait until one joins."""
         self._left(consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
@@ -187,7 +189,7 @@ class Subscription(BaseSubscription):
             self.read_more()
 
     def filtered_out(self, before: Position) -> None:
-        """Completes the acknowledgement of entries that consumers do not get: filtered ones and markers.
+        """Completes the acknowledgement of entries that no consumer gets: filtered entries and markers.
 
         :param before: the mark-delete position before these entries were acknowledged
         """
@@ -199,11 +201,11 @@ class Subscription(BaseSubscription):
             self.carried.met(run.entry(index))
 
     def pass_markers(self, first: Position, last: Position) -> None:
-        """Consumes markers if everything before them is consumed, so that they are not a backlog that no
-        consumer would ever read.
+        """Consumes markers if everything before them is consumed: otherwise they would be a backlog that no
+        consumer ever reads.
 
-        :param first: the first of several adjacent markers
-        :param last: the last of them
+        :param first: the position of the first of the adjacent markers
+        :param last: the position of the last marker
         """
         if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
             return
@@ -313,8 +315,8 @@ class Subscription(BaseSubscription):
     ) -> None:
         """Adds acknowledgements to a transaction; durable when this returns.
 
-        :raises TransactionConflict: one of the messages is acknowledged, or another transaction acknowledges
-            it
+        :raises TransactionConflict: one of the messages is acknowledged already, or by another open
+            transaction
         :raises NotAllowed: transactions are disabled, or the subscription is not durable
         :raises BrokerError: the acknowledgements cannot be stored now
         """
@@ -339,7 +341,7 @@ class Subscription(BaseSubscription):
             self._acked(consumer, 0)
 
     def _known(self, acked: Sequence[Acked]) -> Sequence[Acked]:
-        """Returns the acknowledgements without those of entries that are not stored yet."""
+        """Returns the acknowledgements of entries that exist or are consumed; a client could name others."""
         ledgers, consumed = self.topic.managed_ledger.ledgers, self.cursor.is_consumed
         return [each for each in acked if ledgers.exists(each.position) or consumed(*each.position)]
 
@@ -422,8 +424,8 @@ class Subscription(BaseSubscription):
     # Redelivery
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer did not acknowledge: those at ``positions``, or all if it is
-        None."""
+        """Redelivers messages that the consumer has received and not acknowledged: those at ``positions``;
+        with None, all."""
         if self.dispatcher is None:
             return
         if positions is None:
@@ -490,7 +492,7 @@ class Subscription(BaseSubscription):
 
 
 def begin_seek(subscription: Subscription) -> None:
-    """Begins a seek: until :func:`end_seek`, consumers cannot join, and a reader's cursor is not dropped.
+    """Begins a seek: until :func:`end_seek` is called, consumers cannot join, and a reader's cursor is kept.
 
     :raises ServiceNotReady: another seek is in progress, or the subscription is being closed
     """
@@ -514,7 +516,7 @@ def end_seek(subscription: Subscription) -> None:
 async def seek_to(
     subscription: Subscription, position: Position, remaining: int = 0, batch_size: int = 0
 ) -> None:
-    """Disconnects the consumers, which reconnect and get ``position`` next; durable when this returns.
+    """Moves the cursor, durably: disconnects the consumers, which reconnect and get ``position`` next.
 
     :param remaining: a bit for each message of the batch at ``position`` that is to be delivered; 0: all
     :param batch_size: the number of messages in that batch; 0 if unknown

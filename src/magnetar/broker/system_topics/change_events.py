@@ -35,7 +35,7 @@ class PolicyChange(NamedTuple):
     key: str
     """The topic's full name, with the prefix :data:`GLOBAL` for policies for all clusters."""
     policies: Policies | None
-    """The ``TopicPolicies``; None: they were deleted."""
+    """The ``TopicPolicies``; None: the policies were deleted."""
 
 
 def key_of(topic: TopicName, *, everywhere: bool) -> str:
@@ -69,10 +69,10 @@ def encode(
 ) -> bytes:
     """Returns the entry that stores the policies of a topic.
 
-    :param policies: ``TopicPolicies``; None deletes them
+    :param policies: ``TopicPolicies``; None: the policies of the topic are deleted
     :param everywhere: whether the policies apply in all clusters
     :param stays_here: whether the entry is not replicated, although the policies apply in all clusters
-    :param schema_version: the version of this schema in the topic, as in messages
+    :param schema_version: the version of the records' schema in ``__change_events``, as messages carry it
     """
     payload = b""
     if policies is not None:
@@ -111,7 +111,7 @@ _MOST_BYTES = 1 << 20
 
 
 def decode(entry: bytes) -> Iterator[PolicyChange]:
-    """Iterates over the changes of policies in an entry; other events are left out.
+    """Iterates over the changes of topic policies in an entry; events of other types are skipped.
 
     :raises ProtocolError: the entry is damaged
     :raises EntryError: a record is not of this schema
@@ -146,7 +146,7 @@ def _change(key: str, is_null: bool, payload: bytes) -> Iterator[PolicyChange]:
 
 
 def topic_of(key: str) -> TopicName:
-    """Returns the topic whose policies have that key.
+    """Returns the topic from the key of its policies.
 
     :raises InvalidName: the key does not name a topic
     """

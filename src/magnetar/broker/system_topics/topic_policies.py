@@ -37,8 +37,8 @@ _MAX_KNOWN = 100_000
 
 
 def codec() -> ModuleType:
-    """Returns the module that encodes records. It is imported with Avro when the first policies are loaded,
-    because most namespaces have none."""
+    """Returns the module that encodes records. The module, and Avro with it, is imported when the first
+    policies are loaded, because most namespaces have none."""
     from magnetar.broker.system_topics import change_events
 
     return change_events
@@ -56,9 +56,9 @@ class _Namespace:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
         self.read: Topic | None = None
-        """The topic, once it was read to its end; until then the policies are incomplete."""
+        """The topic, once it was read to its end; None: not yet, so that the policies are incomplete."""
         self.writer: TopicWriter | None = None
-        """A writer for that topic; None until the first change."""
+        """A writer for the topic; None until the topic is opened."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.untold: set[str] = set()
@@ -66,13 +66,13 @@ class _Namespace:
         self.producer = producer
         self.sequence_id = 0
         self.schema_version = b""
-        """The version of the records' schema; empty: not registered yet."""
+        """The version of the records' schema; empty: this broker has not registered the schema yet."""
         self.following: Task[None] | None = None
 
 
 class SystemTopicPolicies:
-    """Topic policies in a standalone broker. The records of a namespace are read at the first request, and
-    followed from then on."""
+    """Topic policies in a standalone broker. The records of a namespace are read at the first request; from
+    then on, new records are read as they are written."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SystemTopicPolicies:
         metadata: MetadataStore,
         names: ProducerNames,
     ) -> None:
-        """:param tell: awaited with each topic whose policies another writer changed"""
+        """:param tell: called and awaited for each topic whose policies another writer has changed"""
         self._topics = topics
         self._tasks = TaskScope(topics.io.loop, "topic policies", owner_goes_on)
         self._names = names
@@ -98,8 +98,8 @@ class SystemTopicPolicies:
     # Reading
 
     async def of(self, topic: TopicName) -> Mapping[str, object]:
-        """Returns the policies of a topic: those for this cluster take precedence over those for all
-        clusters."""
+        """Returns the effective policies of a topic: policies for this cluster take precedence over policies
+        for all clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
@@ -109,7 +109,8 @@ class SystemTopicPolicies:
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
 
     async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
-        """Returns the policies of a topic for this cluster or, with ``everywhere``, for all clusters."""
+        """Returns the policies of a topic that were set for this cluster or, with ``everywhere``, for all
+        clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
@@ -151,7 +152,7 @@ class SystemTopicPolicies:
             self._follow(state)
 
     async def _read_on(self, state: _Namespace, topic: Topic) -> None:
-        """Reads new records."""
+        """Reads and applies the records after the last one that was read."""
 
         def take(run: EntryRun) -> None:
             for index in range(run.count):
@@ -162,7 +163,7 @@ class SystemTopicPolicies:
     # Following
 
     def appeared(self, namespace: NamespaceName) -> None:
-        """Starts to follow a namespace's topic that was just created."""
+        """Reports that a namespace's topic of records was just created."""
         self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
 
     def forget(self, namespace: NamespaceName) -> None:
@@ -194,10 +195,10 @@ class SystemTopicPolicies:
     # Changing
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work`` to the policies of a topic, which are durable, and in effect in this broker, when
-        this returns.
+        """Applies ``work`` to the policies of a topic. When this returns, the changed policies are durable,
+        and requests to this object return them.
 
-        :param everywhere: whether to change the policies for all clusters
+        :param everywhere: whether to change the policies for all clusters; False: those for this cluster
         :raises ServiceNotReady: the topic of the records is being closed
         :raises PersistenceFailure: the record cannot be stored
         """
@@ -235,8 +236,7 @@ class SystemTopicPolicies:
             await self._read_on(state, events)
 
     async def _register(self, events: Topic) -> bytes:
-        """Returns the version of the records' schema in their topic, after registering the schema if it is
-        new."""
+        """Registers the records' schema in their topic if it is new; returns its version."""
         schema = SchemaData(SchemaType.AVRO, codec().definition().encode(), dict(codec().SCHEMA_PROPERTIES))
         strategy = events.policies.schema_compatibility
         version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)
@@ -278,7 +278,7 @@ def new_record() -> Record:
 
 
 def apply_records(policies: dict[str, Record], topic: str, entry: bytes) -> set[str]:
-    """Applies the changes in an entry; returns their keys."""
+    """Applies the changes in an entry to ``policies``; returns the keys of the changed policies."""
     changed = set()
     try:
         for change in codec().decode(entry):

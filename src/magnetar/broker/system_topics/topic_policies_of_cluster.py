@@ -40,7 +40,7 @@ _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _RETRY_SECONDS, _LONGEST_PAUSE = 1.0, 30.0
 _LAST_SECONDS = 5.0
-"""The maximum time for the delivery of the last record once its position is known."""
+"""The maximum time to wait for the delivery of the last record once its position is known, in seconds."""
 
 
 class _Namespace:
@@ -53,12 +53,12 @@ class _Namespace:
         self.producer: Producer | None = None
         self.sequence_id = 0
         self.schema_version = b""
-        """The version of the records' schema; empty: not registered yet."""
+        """The version of the records' schema; empty: this broker has not registered the schema yet."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.following: Task[None] | None = None
         self.waiting: list[tuple[Position, Future[None]]] = []
-        """Futures that are completed when a position has been read."""
+        """Futures that are completed when the reader has read up to a position, each with that position."""
 
 
 class ClusterTopicPolicies:
@@ -75,7 +75,8 @@ class ClusterTopicPolicies:
         metadata: MetadataStore,
         client: Callable[[], Client],
     ) -> None:
-        """:param tell: awaited with each topic whose policies were changed; None: any topic of the namespace
+        """:param tell: called and awaited for each topic whose policies were changed, with the namespace and
+            the topic; None instead of the topic: the policies of any topic of the namespace may have changed
 
         :param client: returns a client that may read and write all system topics; called after the broker has
             started to serve
@@ -121,10 +122,9 @@ class ClusterTopicPolicies:
         return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
-        """Returns the state of a namespace, read to the end of its topic at the time of the call; None if it
-        has never had topic policies.
-
-        :raises ServiceNotReady: its records cannot be read now
+        """Returns the state of a namespace, with all records that its topic had at the time of the call; None
+        if the namespace has never had topic policies.
+        :raises ServiceNotReady: the records of the namespace cannot be read now
         """
         state = self._known.get(namespace)
         if state is not None and state.following is not None:
@@ -169,7 +169,7 @@ class ClusterTopicPolicies:
         return self._client
 
     def _take(self, state: _Namespace, name: str, entries: Sequence[RawEntry]) -> set[str]:
-        """Applies entries; returns the keys of the changes."""
+        """Applies the records in entries; returns the keys of the changed policies."""
         changed: set[str] = set()
         for entry in entries:
             changed |= apply_records(state.policies, name, entry.data)
@@ -214,7 +214,8 @@ class ClusterTopicPolicies:
             self._anew[namespace] = self._tasks.start(self._read_anew(namespace), "reading a namespace again")
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
-        """Reads a namespace again until that succeeds; loaded topics then apply the changes."""
+        """Reads the records of a namespace again, repeatedly until that succeeds; then loaded topics apply
+        changes."""
         pause = _RETRY_SECONDS
         try:
             while True:
@@ -301,7 +302,8 @@ class ClusterTopicPolicies:
                     await self._write(state, topic, None, everywhere=everywhere, stays_here=not elsewhere)
 
     async def _prepare(self, namespace: NamespaceName, state: _Namespace) -> None:
-        """Creates the producer, and reads up to the last record, whoever wrote it."""
+        """Prepares a change: creates the producer if necessary, and reads all records, including those of
+        other brokers."""
         name = change_events_of(namespace)
         try:
             if state.producer is None:

@@ -132,25 +132,25 @@ def _read(kind: str, payload: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSegment:
-    """A part of a topic's aborted transactions that does not change any more."""
+    """A segment of a topic's aborted transactions, which does not change any more."""
 
     number: int
     ids: tuple[TxnId, ...]
     last_marker: Position
-    """The position in the topic of the marker of the last transaction in the segment."""
+    """The position, in the topic, of the marker that ended the segment's last transaction."""
     stored_at: Position = (-1, -1)
-    """The position of the segment in its system topic."""
+    """The position of the segment's record in the system topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIndex:
-    """The valid segments, and the transactions that are in no segment."""
+    """The snapshot of a topic that has segments: the valid segments, and the aborted transactions in none."""
 
     segments: tuple[SnapshotSegment, ...]
     """The segments, without their transaction ids."""
     max_read: Position
     ids: tuple[TxnId, ...]
-    """Aborted transactions after the last segment."""
+    """The ids of aborted transactions that are in no segment yet."""
 
 
 def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:
@@ -271,8 +271,8 @@ def record_entry(
 ) -> bytes:
     """Returns a record as an entry of its topic.
 
-    :param payload: the payload of the record; None: the record of the key is deleted
-    :param version: the version of the schema in the topic, as in messages
+    :param payload: the payload of the record; None: the entry deletes the record with this key
+    :param version: the version of the schema in the topic, as messages carry it
     """
     metadata = MessageMetadata(
         producer_name=producer,
@@ -289,8 +289,8 @@ def record_entry(
 
 
 def records_of(entry: bytes, max_bytes: int) -> list[tuple[str, bytes | None]]:
-    """Returns the keys and payloads of the records in an entry; a payload is None if the record of its key is
-    deleted.
+    """Returns the keys and payloads of the records in an entry; the payload None deletes the record with the
+    key.
 
     :param max_bytes: the maximum size of the uncompressed records, because any client that may publish to the
         namespace could have sent the entry

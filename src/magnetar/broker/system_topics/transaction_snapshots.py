@@ -1,8 +1,8 @@
 """Snapshots of transaction buffers, stored like Apache Pulsar's in system topics of each namespace.
 
-The latest record of a key is valid; the topics are compacted. A snapshot is one record or, depending on the
-settings, segments of aborted transactions, which do not change, and one record with the transactions after
-the last segment. Both forms can be read under any settings.
+The latest record of a key is valid; the topics are compacted. Depending on the settings, a snapshot is either
+one record, or several: segments of aborted transactions, which do not change, and one record with the
+segments and the transactions that are in no segment. Both forms can be read under any settings.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ R = TypeVar("R")
 _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _FRAME = 10 * 1024
-"""The part of a message of maximum size for metadata and frame."""
+"""The number of bytes that metadata and frame of a message may take of ``maxMessageSize``."""
 _BYTES_OF_ID = 3
-"""The size of one id in a segment, as Apache Pulsar counts it."""
+"""The size of one transaction id in a segment as Apache Pulsar counts it, in bytes."""
 
 
 class SystemTopic(ABC):
-    """The topic with the snapshots of a namespace, whichever broker serves it."""
+    """A system topic with the snapshots of a namespace; this or another broker serves the topic."""
 
     @abstractmethod
     async def read(self, after: Position, take: Callable[[bytes], None]) -> Position:
@@ -167,7 +167,7 @@ class _Anywhere(SystemTopic):
 
 
 class _Records(Generic[R]):
-    """The records of one system topic that were read so far, by their keys."""
+    """The records of one system topic: the latest record of each key, as far as the topic was read."""
 
     def __init__(
         self,
@@ -186,11 +186,11 @@ class _Records(Generic[R]):
         """Locked while records are read."""
         self._position: Position = EARLIEST
         self._version = b""
-        """The version of the records' schema; empty: not registered yet."""
+        """The version of the records' schema; empty: this broker has not registered the schema yet."""
         self.known: dict[str, R] = {}
 
     async def read(self) -> dict[str, R]:
-        """Returns the latest records, read to the end of the topic.
+        """Reads to the end of the topic, and returns the latest record of each key.
 
         :raises BrokerError: the topic cannot be read now
         :raises LedgerError: the topic cannot be read now
@@ -256,9 +256,10 @@ class _OfNamespace:
         self._capacity = capacity
         self._wall_ms = wall_ms
         self._sealed: dict[str, list[SnapshotSegment]] = {}
-        """The segments of topics that are loaded."""
+        """The stored segments of each loaded topic, by the topic's name."""
         self._sealed_ms: dict[str, int] = {}
-        """The time when the last segment of a topic was stored since it was loaded, in ms since 1970."""
+        """The time when this broker last stored a segment of a topic, in ms since 1970, by the topic's
+        name."""
 
     async def load_whole(self, topic: str) -> BufferSnapshot | None:
         return (await self.snapshots.read()).get(topic)
@@ -282,8 +283,8 @@ class _OfNamespace:
         return BufferSnapshot(index.max_read, aborted)
 
     async def store_segmented(self, topic: str, snapshot: BufferSnapshot) -> None:
-        """Stores full segments that are new, then the index; then deletes segments that are no longer
-        needed."""
+        """Stores the snapshot of a topic: first new full segments, then the index; then deletes segments that
+        are no longer needed."""
         sealed = self._sealed.setdefault(topic, [])
         gone = [each for each in sealed if not any(txn in snapshot.aborted for txn in each.ids)]
         known = {txn for each in sealed for txn in each.ids}

@@ -1,8 +1,7 @@
-"""Finds topics that have had transactions although transactions are disabled in this broker, and warns.
-
-Such a broker delivers messages of aborted and open transactions, and messages that open transactions have
-acknowledged, as Apache Pulsar does. It also compacts such messages, and replicates them without the ids of
-their transactions. The warning tells operators before clients notice.
+"""If transactions are disabled, finds topics that have had transactions, and logs a warning.
+A broker with disabled transactions delivers messages of aborted and open transactions, and messages that open
+transactions have acknowledged, as Apache Pulsar does. It also compacts these messages, and replicates them
+without the ids of their transactions. The warning tells operators before clients notice.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SNAPSHOTS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
-"""System topics of a namespace whose topics have had transactions."""
+"""The local names of system topics; one exists in each namespace whose topics have had transactions."""
 _COORDINATOR = "pulsar/system/persistent/__transaction_log_0"
-"""The log of the first coordinator, which exists if transactions have been used, because clients connect to
+"""The log of the first coordinator. It exists if clients have ever used transactions, because they connect to
 all coordinators."""
 _MAX_KNOWN = 100_000
 
@@ -48,7 +47,7 @@ class Left:
 
 
 def others_that_get(topic: Topic) -> list[str]:
-    """Returns the clusters to which the messages of a topic are replicated, by their names."""
+    """Returns the names of the other clusters to which the messages of a topic are replicated."""
     return [each for each in topic.policies.replication_clusters if each != topic.settings.cluster]
 
 
