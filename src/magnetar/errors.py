@@ -1,4 +1,4 @@
-"""Errors of a broker, and the code and status with which clients get each.
+"""Errors of a broker, and the code and HTTP status with which clients get each error.
 
 Broker code raises these errors; only the two edges translate them: the binary protocol into a ``ServerError``
 number and the HTTP interface into a status. Both come from :data:`TRANSLATION`, the one table.
@@ -60,7 +60,7 @@ class InternalError(BrokerError):
 
 
 class MetadataFailure(BrokerError):
-    """The metadata store refused or could not answer."""
+    """The metadata store refused a request or could not answer."""
 
 
 class PersistenceFailure(BrokerError):
@@ -72,7 +72,7 @@ class AuthenticationFailure(BrokerError):
 
 
 class AuthorizationFailure(BrokerError):
-    """The client is authenticated, but lacks the permission."""
+    """The client is authenticated, but lacks the permission for the request."""
 
 
 class ConsumerBusy(BrokerError):
@@ -105,8 +105,8 @@ class ServedElsewhere(ServiceNotReady):
     ) -> None:
         """Describes the other broker.
 
-        :param http_url: the HTTP address of that broker; None: it has none
-        :param http_url_tls: its HTTPS address; None: it has none
+        :param http_url: the HTTP address of that broker; None: the broker has none
+        :param http_url_tls: the HTTPS address of that broker; None: the broker has none
         :param authoritative: whether that broker must serve the request itself, without choosing an owner
         :param without: query parameters to leave out of the redirect, because this broker has applied them
         """
@@ -134,7 +134,7 @@ class UnsupportedVersion(BrokerError):
 
 
 class TopicNotFound(BrokerError):
-    """The topic does not exist, and is not created on use."""
+    """The topic does not exist, and the request does not create it."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -154,7 +154,7 @@ class NotFound(BrokerError):
 
 
 class SubscriptionNotFound(BrokerError):
-    """The subscription does not exist, and is not created."""
+    """The subscription does not exist, and the request does not create it."""
 
 
 class ConsumerNotFound(BrokerError):
@@ -224,7 +224,7 @@ class InvalidTransactionStatus(BrokerError):
 
 
 class TransactionConflict(BrokerError):
-    """Another transaction has already acknowledged the message."""
+    """The message is acknowledged already, or by another open transaction."""
 
 
 class TransactionNotFound(BrokerError):

@@ -27,7 +27,8 @@ from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/packages"
 PIECE_BYTES = 128 * 1024
-"""The size of an entry in bytes, limited because other publishers wait while it is written to disk."""
+"""The maximum size of an entry in bytes; it is small because clients that publish to topics wait while the
+entry is written to disk."""
 
 
 def _path(*pieces: str) -> str:
@@ -74,7 +75,7 @@ class PackageStorage:
     async def begin(self, name: PackageName) -> NewPackage:
         """Starts a package, which is invisible until it is finished.
 
-        :raises LedgerError: it cannot be stored
+        :raises LedgerError: no ledger can be created for the package
         """
         custom = {
             "component": b"package",
@@ -127,7 +128,7 @@ class PackageStorage:
         return sorted(map(decode_path_piece, pieces))
 
     async def ledger_ids(self) -> set[int]:
-        """Returns the ledgers of all packages.
+        """Returns the ids of the ledgers of all packages.
 
         :raises MetadataFailure: a record is damaged
         """
@@ -164,11 +165,11 @@ class NewPackage:
         self._gathered = bytearray()
         self._digest = sha256()
         self._named = False
-        """Whether the record may exist, so that its ledger must be kept."""
+        """Whether the package's record may have been stored, so that the ledger must be kept."""
         self.length = 0
 
     async def append(self, data: bytes) -> None:
-        """Appends data; returns when more can be accepted.
+        """Appends data to the package; whole entries are durable when this returns.
 
         :raises LedgerError: the bytes cannot be stored
         """

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from magnetar.broker.transactions import TransactionSettings
 
 _INSTANCES = "/counters/producer-name/-"
-"""The node that numbers the starts of brokers, because clients may reconnect with names that an earlier
-broker generated."""
+"""The path prefix of the sequential nodes that number the starts of brokers: generated producer names contain
+the number, because clients may reconnect with names that an earlier broker generated."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Dynamic:
     settings: Mapping[str, Changeable]
     """The settings by name."""
     refused: Mapping[str, str]
-    """Settings that other brokers can change at run time and this one cannot, each with the reason."""
+    """Settings that Pulsar's brokers can change while they run and this broker cannot, each with the
+    reason."""
     changed: Callable[[], Awaitable[None]]
     """Awaited after a change; applies the settings now in effect (:meth:`BrokerService.use`)."""
 
@@ -205,7 +206,7 @@ class BrokerService:
             self.ownership,
         )
         self.clearings = SharedRuns(io.loop)
-        """Clearings of backlogs in progress, by bundle and name of subscription."""
+        """Requests in progress that clear backlogs, by bundle and subscription name."""
         self.load = load
         """The load management; None in a standalone broker."""
         if beside is not None:
@@ -327,7 +328,8 @@ class BrokerService:
         accept: Callable[[], StreamProtocol],
         network: ListeningNetwork | None = None,
     ) -> Listener:
-        """Listens on one more address.
+        """Listens on one more address; the first call also starts the broker's coordinators and periodic
+        work.
 
         :param network: the network to listen on; None: plain TCP
         :raises OSError: the address cannot be used
@@ -427,8 +429,8 @@ class BrokerService:
         it.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
-        :param system: include system topics
-        :param principal: the principal of the client that lists them
+        :param system: whether to include system topics
+        :param principal: the principal of the client that lists the topics
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)

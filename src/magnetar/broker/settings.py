@@ -42,7 +42,8 @@ class BrokerSettings:
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
-    """How many seconds before its credentials expire a client is asked for new ones."""
+    """The time in seconds, before a client's credentials expire, at which the client is asked for new
+    ones."""
     service_url_tls: str = ""
     """The TLS service URL, ``pulsar+ssl://host:port``; empty: no TLS. If only TLS is served,
     :attr:`service_url` is empty."""
@@ -110,11 +111,12 @@ class BrokerSettings:
     packages: bool = False
     """Whether the broker stores and serves packages."""
     package_copies: int = 1
-    """The number of copies of each package, if the ledger store keeps more than one."""
+    """The number of copies of each package; without effect if the ledger store keeps one copy of each
+    entry."""
     max_package_bytes: int = 100 << 20
     replication: ReplicationSettings = field(default_factory=lambda: ReplicationSettings(""))
     replication_buffer: int = 64 << 20
-    """The maximum number of bytes that all replicators together may have in flight."""
+    """The maximum number of bytes that all replicators together may have sent without a receipt."""
     metadata_url: str = ""
     """The address of the metadata store, as reported to operators."""
     runtime: dict[str, str] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class BrokerSettings:
         """Checks that this broker serves topics of that kind.
 
         :raises NotAllowed: this broker does not serve topics of that kind
-        :raises NamespaceNotFound: the namespace is the health check's of another broker
+        :raises NamespaceNotFound: the namespace is that of another broker's health checks
         """
         if heartbeat_of(name.namespace_name) not in (None, self.broker_id):
             raise NamespaceNotFound("Namespace not found")

@@ -1,1 +1,1 @@
-"""Consumers: the messages that each of them holds, and its permits."""
+"""Consumers, with the unacknowledged messages that each holds, and their permits."""

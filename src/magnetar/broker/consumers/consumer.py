@@ -101,13 +101,14 @@ _LEAST_PERMITS = -(2**31)
 """The lowest number of permits. The last entry may exceed the permits by a whole batch, whose size producers
 state in 31 bits."""
 _FEW = 8
-"""Up to this number of entries, adding up their sizes is as fast as calculating them from the frames."""
+"""The number of entries up to which adding their sizes is as fast as calculating the sum from frames."""
 
 
 def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
     """Returns the bytes of entries [first, end) of a run as stored.
 
-    :param frames: the frames in which the entries are sent for the first time; they make counting faster
+    :param frames: the frames in which the entries are sent for the first time, if known; they allow a faster
+        calculation
     """
     if end - first == 1:
         return run.ends[first] - run.starts[first]
@@ -129,10 +130,9 @@ def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
 
 
 def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
-    """Whether the entries from ``first`` to ``last`` have broker entry metadata.
-
-    Either all entries of a ledger have it, or none. In a compacted ledger, this is true of the entries stored
-    between two broker restarts.
+    """Whether entries from ``first`` to ``last`` of a run have broker entry metadata; only these two are
+    checked. In a ledger of a topic, all entries have it or none. In a compacted ledger, this holds for the
+    entries that the topic stored between two restarts of brokers.
     """
     start, end = run.starts[first], run.starts[last]
     return run.buffer[start : start + 2] == BROKER_MAGIC or (
@@ -149,8 +149,10 @@ def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> Entr
 
 
 class Consumer(Generic[S_co]):
-    """A consumer, which receives MESSAGE frames within its permits. On a Shared subscription, ``pending`` has
-    the unacknowledged messages: ledger → entry → number of messages."""
+    """A consumer, which receives MESSAGE frames within its permits.
+    On a Shared or Key_Shared subscription, ``pending`` has the numbers of unacknowledged messages, by ledger
+    and entry.
+    """
 
     __slots__ = (
         "acks",
@@ -467,13 +469,14 @@ class Consumer(Generic[S_co]):
         return released, [index for index, each in enumerate(found) if each is None]
 
     def _gone(self, held: Sequence[int]) -> int:
-        """Subtracts the messages of entries that are no longer held from the unacknowledged ones; returns
-        their number."""
+        """Returns the number of messages in entries that are no longer held.
+        :param held: the values that ``pending`` had for these entries
+        """
         return sum(held)
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
-        """Subtracts acknowledged messages of a batch from the unacknowledged ones; returns how many of them
-        this consumer held.
+        """Subtracts acknowledged messages of a batch from the unacknowledged messages that this consumer
+        holds; returns by how many their number is lower.
 
         A client may acknowledge more messages than the batch has.
         """

@@ -74,8 +74,10 @@ def waits(number: int) -> str:
 def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, object], str, str]:
-    """Explains a dispatch rate that is used up: returns a sentence, statistics, a command that raises the
-    limit, or "" if there is none, and always "" for the command that shows the limit."""
+    """Explains a dispatch rate that is used up.
+    :returns: a sentence, statistics, a command that raises the limit (empty if no command does), and an
+        empty string, because no command shows details
+    """
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate
@@ -116,7 +118,7 @@ def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
 
 
 def in_settings(name: str) -> str:
-    """Returns a sentence that names the setting of a rate, for rates that no command changes."""
+    """Returns a sentence, after a space, that names the setting of a rate that no command changes."""
     return f" The setting {name} of the broker's configuration sets this rate."
 
 
@@ -125,7 +127,7 @@ def _raised(amount: int) -> int:
 
 
 def bounds_of(messages: float, size: float) -> str:
-    """Returns the limits that are set, in words."""
+    """Returns the limits in words, for example ``10 messages and 1,000 bytes``; 0 or less means no limit."""
     found = [f"{int(messages):,} messages"] if messages > 0 else []
     found += [f"{int(size):,} bytes"] if size > 0 else []
     return " and ".join(found)

@@ -1,7 +1,7 @@
 """Explains why nothing can be published to a topic.
 
-The explanation is the current state of the object that decides or, if that permits publishing, the last
-refusals (``publishing.hindrances``).
+The explanation follows from the current state of the objects that can prevent publishing; if they permit it,
+from the latest refusals (``publishing.hindrances``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
 from magnetar.ledger.interface import LedgerError
 
 _LATELY_MS = 60_000
-"""The time in ms for which a refusal counts as the reason; older ones are only listed."""
+"""How long a refusal counts as the reason, in ms; older refusals are only listed."""
 
 
 async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
@@ -95,7 +95,8 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
-    """Returns the time when a producer was first refused for this reason; None if none was."""
+    """Returns the time when a producer was first refused for this reason, in ms since 1970; None if no
+    producer was refused for it."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 
@@ -140,7 +141,8 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
 
 
 def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """Explains the rate limit because of which connections are not read now; None if there is none."""
+    """Explains the publish rate because of which connections are not read now; None if no rate is
+    exceeded."""
     limits: list[tuple[str, str, PublishLimiter | None]] = [
         ("Topic", "the topic", topic.publish_limiter),
         ("ResourceGroup", "its resource group", None if topic.group is None else topic.group.publish),
@@ -187,8 +189,8 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Explains which connected producers prevent further ones, if a producer was refused; else returns
-    None."""
+    """Explains that the connected producers prevent further ones; None if they do not, or no producer was
+    refused or waits."""
     cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
@@ -215,7 +217,8 @@ def _caps(topic: AnyTopic) -> Explanation | None:
 
 
 def _refused_lately(topic: AnyTopic) -> Explanation | None:
-    """Explains the latest recent refusal, of a kind whose cause only the next attempt can show."""
+    """Explains the latest recent refusal for a reason that the topic's state does not show; None if there was
+    no such refusal."""
     known = topic.refusals.known if topic.refusals is not None else {}
     after = topic.clock.wall_ms() - _LATELY_MS
     lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}

@@ -49,7 +49,7 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
 
 
 def _figures(subscription: BaseSubscription) -> dict[str, object]:
-    """Returns the statistics of every explanation."""
+    """Returns the statistics that every explanation of a subscription has."""
     found: dict[str, object] = {
         "type": None if subscription.type is None else subscription.type.name,
         "consumers": len(subscription.consumers),
@@ -69,7 +69,7 @@ def _topic(subscription: BaseSubscription) -> str:
 
 
 def _policies(subscription: BaseSubscription) -> str:
-    """Returns the topic whose policies apply: for a partition its partitioned topic."""
+    """Returns the name of the topic whose policies apply: for a partition, that of its partitioned topic."""
     return str(subscription.topic.name.base)
 
 
@@ -362,8 +362,8 @@ def _open_transaction(subscription: Subscription) -> Parts:
 
 
 def _pending(subscription: Subscription) -> tuple[str, dict[str, object]]:
-    """Returns a sentence and statistics about open transactions that have acknowledged messages; these are
-    not delivered again meanwhile."""
+    """Returns a sentence and statistics about open transactions that have acknowledged messages of the
+    subscription; both are empty if there are none."""
     pending = subscription.pending
     if pending is None or not pending.any:
         return "", {}

@@ -1,4 +1,5 @@
-"""Explains both sides of a topic that this broker serves, and its replication to and from other clusters."""
+"""Explains the producers and subscriptions of a topic that this broker serves, and the topic's replication to
+and from other clusters."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ async def explain_topic(
 ) -> dict[str, object]:
     """Explains why messages of a topic wait, or cannot be published.
 
-    :param subscription: explain only this subscription; None: all of them
+    :param subscription: the name of the only subscription to explain; None: all subscriptions are explained
     :raises SubscriptionNotFound: no such subscription
     """
     # The others are the broker's own cursors, and have no consumers.
@@ -80,7 +81,8 @@ async def explain_topic(
 def _left_by_transactions(
     broker: BrokerService, topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]
 ) -> Mapping[str, object]:
-    """Returns the section about a topic that has had transactions, if transactions are disabled."""
+    """Returns the section of the explanation about earlier transactions of a topic, if transactions are now
+    disabled; otherwise nothing."""
     off = broker.transactions_off
     if off is None or not isinstance(topic, Topic):
         return {}
@@ -106,7 +108,7 @@ def _left_by_transactions(
 
 
 def _not_offloaded(topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]) -> Mapping[str, object]:
-    """Returns the section about a topic whose last ledger could not be moved to tiered storage."""
+    """Returns the section of the explanation about a failed offload; empty if the last offload succeeded."""
     offloader = topic.managed_ledger.offloader if isinstance(topic, Topic) else None
     if offloader is None or offloader.policy is None or not offloader.last_failure:
         return {}
@@ -123,7 +125,8 @@ class Replicated(Enum):
     AT_END = "at_end"
     REPLICATING = "replicating"
     RESTING = "resting"
-    """All messages were replicated, and the topic is not in use."""
+    """The replicator is not connected, because the topic is not in use (and all stored messages have
+    arrived)."""
     HINDERED = "not_replicated"
     PASSING_ON = "passing_on"
     """A non-persistent topic: messages are passed on as they are published."""

@@ -1,4 +1,4 @@
-"""Explains for which transaction a topic's messages wait, with data from its coordinator."""
+"""Explains for which transaction a topic's messages wait, with data from the transaction's coordinator."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class HidingTransaction:
 
 
 def _described(txn: tuple[int, int], told: Mapping[str, object]) -> Parts:
-    """Describes the transaction.
+    """Describes an open or ending transaction.
 
     :param told: ``TransactionMetadata``
     """

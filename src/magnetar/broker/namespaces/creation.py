@@ -115,8 +115,8 @@ class TopicCreation:
         return shadow_source(properties, name)
 
     async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
-        """Returns the properties that a new partition inherits from its topic, namely the source if it is a
-        shadow topic; None if there are none."""
+        """Returns the properties that a new partition inherits from its partitioned topic: if that is a
+        shadow topic, the source. None: the partition inherits nothing."""
         if name.partition_index < 0 or not name.persistent or name.reserved:
             return None
         record = await self._namespaces.partitioned(name.base)
@@ -221,7 +221,7 @@ class TopicCreation:
     async def check_use(self, name: TopicName) -> None:
         """Checks that a non-persistent partition may be loaded, and thereby created.
 
-        :raises NotAllowed: its tenant has reached its limit of topics
+        :raises NotAllowed: the tenant has reached its limit of topics
         """
         if await self.is_partition(name):
             await self._check_tenant(name, 1)
@@ -242,7 +242,7 @@ class TopicCreation:
 class TopicCounts:
     """The number of topics of each namespace and tenant, for limits.
 
-    Each namespace is listed once, and then updated by the metadata store's notifications.
+    The topics of a namespace are listed once; then notifications of the metadata store update their number.
     """
 
     def __init__(self, metadata: MetadataStore) -> None:
@@ -252,9 +252,9 @@ class TopicCounts:
         """Notifications for namespaces that are being listed."""
         self._held = 0
         self._tenants: dict[str, int] = {}
-        """The number of persistent topics of each tenant all of whose namespaces are known."""
+        """The number of persistent topics by tenant, for tenants whose namespaces were all listed."""
         self._unknown = 0
-        """The number of notifications of new topics in namespaces whose topics are not known."""
+        """The number of notifications of new topics in namespaces that were not listed."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 

@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SECONDS_PER_NAME = 1e-6
-"""The delay of an update per name in its list, to gather changes. An update carries a hash of all names,
-which then takes at most a few percent of the time."""
+"""The delay of an update, per name in the list, during which further changes are gathered. An update carries
+a hash of all names; with this delay, computing hashes takes at most a few percent of the time."""
 MAX_HELD = 4_000_000
-"""The maximum number of names in all lists together. Each list and watcher counts as further names, too."""
+"""The maximum number of names in all lists together. Each list counts as :data:`_LIST_PRICE` more names, and
+each watcher as :data:`_WATCHER_PRICE`."""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
 _RETRY_SECONDS = 1.0
-"""The time until an update of a list is tried again after an error."""
+"""The time until a failed comparison of a list is tried again, in seconds."""
 
 
 Watcher: TypeAlias = "tuple[Connection, int]"
@@ -60,7 +61,7 @@ class TopicList:
         self.users = 0
         """The number of watchers, including those about to be added."""
         self.early: list[tuple[str, bool]] | None = []
-        """Changes during the creation of the list; None afterwards."""
+        """Changes, as name and existence, that came while topics are being listed; None at other times."""
         self.loading: Task[None] | None = None
         self.renewing: Cancellable | None = None
         """A task that compares the list with the existing topics, because notifications may have been
@@ -70,7 +71,9 @@ class TopicList:
         self._deleted: dict[str, None] = {}
 
     def change(self, name: str, exists: bool) -> int:
-        """Applies a change of a topic; returns the change in the number of names."""
+        """Applies the creation or deletion of a topic; returns the change in the number of names.
+        :param exists: whether the topic exists now
+        """
         index = bisect_left(self.names, name)
         known = index < len(self.names) and self.names[index] == name
         if known == exists:
@@ -143,8 +146,8 @@ class TopicLists:
         metadata.listen_session(self._session_changed)
 
     def matcher(self, pattern: str) -> Matches | None:
-        """Returns a matcher; None if the client must filter, because the pattern is too long or not
-        supported."""
+        """Returns a matcher of topic names; None if the client must filter the names itself, because the
+        pattern is too long or not supported."""
         if not self.enabled or len(pattern) > self._max_pattern_length:
             return None
         return compile_pattern(pattern)
@@ -284,7 +287,8 @@ class TopicLists:
             found.renewing = self._tasks.start(self._renew(found), "comparing a list")
 
     async def _renew(self, found: TopicList) -> None:
-        """Sends watchers the changes that were not notified."""
+        """Compares a list with the existing topics, and sends watchers the changes that the notifications of
+        the metadata store have missed."""
         try:
             if found.loading is not None:
                 await finished(self._io.loop, found.loading)
@@ -353,7 +357,7 @@ def _parent(namespace: NamespaceName) -> str:
 
 
 class ListedNames(NamedTuple):
-    """The arguments of a list of topic names."""
+    """The arguments of a request for a list of topic names."""
 
     namespace: NamespaceName
     mode: str

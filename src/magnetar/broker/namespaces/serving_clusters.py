@@ -1,5 +1,5 @@
-"""The clusters that serve the topics of a namespace: the clusters it lists (PIP-321), and peers of the local
-one."""
+"""The clusters that serve the topics of a namespace: those that the namespace lists (PIP-321). A cluster that
+is not listed redirects clients to one of its peers that is."""
 
 from __future__ import annotations
 

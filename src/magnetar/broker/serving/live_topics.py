@@ -26,7 +26,7 @@ class LiveTopics:
         self._beside = beside
 
     async def owner(self, bundle: Bundle) -> Owner | None:
-        """Returns the owner of a bundle; None if there is none, so that no topic of the bundle is loaded.
+        """Returns the owner of a bundle; None if no broker owns it, so that no topic of the bundle is loaded.
 
         :raises OwnerUnknown: the owner cannot be determined now
         """
@@ -69,7 +69,7 @@ class LiveTopics:
         """Returns the full names of a namespace's topics from all owners, unsorted.
 
         :param deleting: whether the namespace is marked as deleted. Pulsar's brokers do not answer requests
-            for such a namespace and no longer load its topics, so they are left out
+            for such a namespace and no longer load its topics, so these brokers are not asked
         :raises BrokerError: an owner is unknown, does not answer, or refuses
         """
         bundles = [Bundle(namespace, each) for each in await self._served.bundles.of_namespace(namespace)]

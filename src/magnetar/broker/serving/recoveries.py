@@ -1,5 +1,5 @@
-"""Limits the loading of topics: which come first, how many are loaded at the same time, and the pause after a
-failure."""
+"""The limits of loading topics: the order, the number of topics that are loaded at the same time, and the
+pause after a failure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from magnetar.broker.serving.topics import ServedTopics
 
 AT_ONCE = 50
-"""The maximum number of concurrent recoveries. Each makes sequential requests to the metadata store and
-several bookies; with more, none ends sooner, and those that a client waits for end later."""
+"""The maximum number of concurrent recoveries. Each recovery makes sequential requests to the metadata store
+and several bookies. With more recoveries at a time, none would end sooner, and those that a client waits for
+would end later."""
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
-"""The longest pause in seconds; pauses double from failure to failure."""
+"""The longest pause after a failure, in seconds; each further failure doubles the pause."""
 _FORGOTTEN_SECONDS = 600.0
-"""The seconds without a failure after a pause, after which a topic begins with the shortest pause again."""
+"""How long after a pause a topic must not fail, in seconds, to begin with the shortest pause again."""
 
 
 class Recoveries:
     """The queue of recoveries. Topics that a client waits for come before the others; within each group,
     first come, first served.
 
-    If a client waits for a topic, other topics on which it depends count as awaited, too; their loader marks
-    them.
+    If a client waits for a topic, the topics on which this topic depends must be marked with :meth:`hurry`,
+    too; whoever loads them does so.
     """
 
     def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:
@@ -65,7 +66,8 @@ class Recoveries:
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
-        """Waits until the managed ledger may be recovered.
+        """Waits until the managed ledger of a topic may be recovered, and counts the ``async with`` block as
+        the recovery.
 
         :param name: the name of the topic, unique among those that wait
         """
@@ -99,9 +101,8 @@ class Recoveries:
 
 
 class Failures:
-    """The failed topics of one broker.
-
-    Without a pause, a topic that fails as soon as it is loaded would take the broker's time from the others.
+    """The topics of one broker that have failed, each with the pause before its next load.
+    Without a pause, a topic that fails whenever it is loaded would take the broker's time from other topics.
     """
 
     def __init__(self, loop: Loop, clock: Clock, served: ServedTopics) -> None:
@@ -113,7 +114,7 @@ class Failures:
         name."""
 
     def __len__(self) -> int:
-        """Returns the number of topics that failed in the last minutes."""
+        """Returns the number of remembered topics, which have failed in the last minutes."""
         return len(self._pauses)
 
     def watch(self, topic: AnyTopic) -> None:

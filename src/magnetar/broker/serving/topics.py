@@ -139,7 +139,7 @@ class ServedTopics:
         """The statistics of batches in pending-ack logs; None: no topic that may have any was
         loaded."""
         self.without_transactions: Callable[[Topic], None] | None = None
-        """Called with each topic that is loaded while transactions are disabled; None: they are enabled."""
+        """If transactions are disabled, called with each topic that is loaded; otherwise None."""
         self.stopping = False
         """Whether the broker is stopping, and loads no topics."""
         self.deletions = 0
@@ -189,9 +189,8 @@ class ServedTopics:
     ) -> AnyTopic:
         """Returns the topic, after loading it if necessary. A missing topic is created if ``create`` is true
         and policies permit it.
-
-        :param principal: the requester: topics that clients request are recovered before those that only
-            this broker needs
+        :param principal: the principal that requests the topic; topics that clients request are recovered
+            before those that only this broker needs
         :param awaited: whether a client waits for the topic, although the broker makes the request
         :raises TopicNotFound: the topic does not exist
         :raises ServiceNotReady: the topic is being closed, or the broker is stopping
@@ -452,7 +451,7 @@ class ServedTopics:
         await self.unload_topics(list(self.loaded.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
-        """Unloads topics one after another; several of these calls run at the same time and share commits."""
+        """Unloads topics until the list is empty; several concurrent calls share the list and the commits."""
         while topics:
             topic = topics.pop()
             try:
@@ -533,7 +532,8 @@ class ServedTopics:
             await self.snapshots.delete(name)
 
     async def delete_schema(self, name: TopicName) -> None:
-        """Deletes the schema of a deleted topic; for a partition, the schema of its topic."""
+        """Deletes the schema of a deleted topic; does nothing for a partition, which has no schema of its
+        own."""
         if name.partition_index < 0:
             await self.schemas.delete(name.schema_path)
 
@@ -562,7 +562,7 @@ class ServedTopics:
         ]
 
     async def end_tenures(self, bundle: Bundle) -> None:
-        """Ends the tenures of a bundle's topics: no record of them is written after this returns."""
+        """Ends the tenures of a bundle's topics; no record of these topics is written after this returns."""
         tenures = self._tenures_within(bundle)
         for topic in self.loaded_within(bundle):
             if isinstance(topic, Topic):

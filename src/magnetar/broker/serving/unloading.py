@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SECONDS = 3.0
-"""The time after which clients look up the topic themselves; until then they wait for the new owner."""
+"""How long clients wait for the new owner of a bundle, in seconds; afterwards they look up the topic."""
 _RETRY_SECONDS = 0.05
 
 
 class Unloads:
-    """Unloads bundles, each once at a time; a request for a bundle whose unload is in progress waits for
-    it."""
+    """Unloads bundles. A request to unload a bundle whose unload is in progress waits for that one."""
 
     def __init__(self, loop: Loop, clock: Clock, topics: ServedTopics) -> None:
         self._loop = loop
@@ -52,7 +51,8 @@ class Unloads:
         self.patience: Callable[[], float] = lambda: 60.0
         """Returns the seconds within which the topics of a bundle must be closed."""
         self.closes_with: list[Callable[[Bundle, float], Awaitable[None]]] = []
-        """Functions that close the other parts of a bundle, within a number of seconds."""
+        """Functions that close what a bundle has besides topics, for example transaction coordinators, within
+        a number of seconds."""
         self.unrecorded = 0
         """The number of topics and bundles that the stopping broker has closed or released without recording
         this in the metadata."""
@@ -164,7 +164,8 @@ class HandingOver:
         return self._beside.brokers.get(broker_id)
 
     async def take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
-        """Makes the broker take ownership of a topic's bundle, as if the leader had sent a lookup there.
+        """Makes the broker ``target`` take ownership of a topic's bundle, as if the leader had redirected a
+        lookup to it.
 
         :returns: the addresses of the bundle's owner; None if unknown
         """

@@ -80,7 +80,8 @@ def counted(topic: Topic) -> list[Subscription | Replicator]:
 
 
 def slowest(topic: Topic) -> Subscription | Replicator | None:
-    """Returns the durable subscription, or replicator, that is farthest behind; None if there is none."""
+    """Returns the durable subscription, or replicator, that is farthest behind; None if none has a backlog
+    that quotas count."""
     return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
 
@@ -91,8 +92,8 @@ def backlog_bytes(topic: Topic) -> int:
 
 
 async def oldest_published_ms(topic: Topic) -> int | None:
-    """Returns the publish time of the oldest message that a durable subscription has not consumed; None if
-    there is none.
+    """Returns the publish time of the oldest message that a durable subscription or replicator has not
+    consumed, in ms since 1970; None if there is no backlog.
 
     :raises LedgerError: the message cannot be read
     """
@@ -194,7 +195,7 @@ class BacklogQuotas:
 
     def _reads_ages(self, topic: Topic) -> bool:
         """Whether the age of a backlog is computed from publish times, not from the times when ledgers were
-        closed. Neither producers nor other topics wait for tiered storage."""
+        closed. It is not if tiered storage would have to be read: producers and other topics would wait."""
         return self._served.settings.precise_age_quota and not _oldest_is_offloaded(topic)
 
     async def check_producer(self, topic: AnyTopic) -> None:
@@ -218,7 +219,8 @@ class BacklogQuotas:
             raise QuotaExceeded(_REFUSAL)
 
     async def holding(self, topic: Topic) -> Quota | None:
-        """Returns the quota because of which producers of a topic are refused now; None if there is none.
+        """Returns the quota because of which producers of a topic are refused now; None if no quota refuses
+        them.
 
         :raises LedgerError: the age of the backlog cannot be read
         """
@@ -372,21 +374,20 @@ class BacklogQuotas:
 
 class StorageGate:
     """Stops publishing while storage is full, so that consumers can drain the backlogs.
-
-    The storage reports the condition. Producers see it like a backlog quota, which clients understand: they
-    are closed, and get an error with the reason when they reconnect.
+    The storage reports when it is full. Producers are treated as if a backlog quota were exceeded, which
+    clients understand: they are closed, and get an error with the reason when they reconnect.
 
     A broker has one gate for all its persistent topics.
     """
 
     def __init__(self, served: ServedTopics) -> None:
         self.refused = 0
-        """The number of producers that were refused or closed since the start of the broker."""
+        """The number of producers that the gate has refused or closed since the start of the broker."""
         self._served = served
         self._reason = ""
         self._wanted = False
-        """Whether the gate was shut and producers have not been checked since; some may have connected while
-        it was open."""
+        """Whether producers must still be closed after the gate was shut; some may have connected while the
+        gate was open."""
         self._tasks = TaskScope(served.io.loop, "the storage gate", owner_goes_on)
         self._closing: Task[None] | None = None
 

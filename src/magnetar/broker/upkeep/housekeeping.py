@@ -81,7 +81,7 @@ class Housekeeping:
         self._repeat(_INACTIVE_TOPICS, seconds, self._check_inactive)
 
     def settings_changed(self, former: BrokerSettings) -> None:
-        """Restarts the timers whose interval has changed."""
+        """Restarts the timer of the check for inactive topics if its interval has changed."""
         running = self._timers.get(_INACTIVE_TOPICS)
         now = self._served.settings
         if running is not None and now.inactive_topics_check_seconds != former.inactive_topics_check_seconds:
@@ -109,7 +109,7 @@ class Housekeeping:
         self._timers[kind] = self._wheel.schedule(seconds, run)
 
     def _start_task(self, kind: str, items: Iterable[T], work: Callable[[T], object]) -> None:
-        """Starts a run in slices, unless the previous run of that kind is still in progress."""
+        """Starts to process items in slices, unless the previous work of that kind is still in progress."""
         if kind in self._running:
             return
         self._start(kind, each(self._io, kind, items, work, pause=PAUSE_SECONDS))
@@ -118,8 +118,8 @@ class Housekeeping:
         self._running.start(kind, lambda: work, kind)
 
     def _tick(self) -> None:
-        """Updates the rates of topics that were in use in the last window, and once more those of topics that
-        became idle."""
+        """Updates the rates of the cache and of the topics that were in use in the last period; those of a
+        topic that has become idle are updated once more."""
         seconds = self._served.settings.stats_seconds
         cache = self._served.managed_ledgers.cache
         self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
@@ -225,7 +225,7 @@ class Upkeep:
         )
 
     async def check_producer(self, topic: AnyTopic) -> None:
-        """Checks that neither a quota nor a full disk prevents a producer.
+        """Checks that neither a backlog quota nor a full disk prevents a producer from being created.
 
         :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
         :raises QuotaExceededHold: a backlog quota is exceeded, and its policy lets producers wait

@@ -27,7 +27,8 @@ _MINUTE_MS = 60_000
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
-    """Whether clients, subscriptions or their backlog keep a topic from being inactive.
+    """Whether clients, subscriptions or backlogs keep a topic from being inactive.
+    :param mode: the mode of the policy, for example :data:`CAUGHT_UP`
 
     Replicators of other clusters do not count, because otherwise no replicated topic would ever be inactive.
     Messages that must still be replicated count.
@@ -46,8 +47,8 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
 
 
 def is_topic_due(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic must be deleted: it has been inactive long enough, and no replicator is connected to or
-    from it.
+    """Whether a topic must be deleted: it has been inactive long enough, none of its replicators is
+    connected, and no replicator of another cluster is connected to it.
 
     A replicator of another cluster closes its producer when its own topic is inactive.
 
@@ -77,7 +78,7 @@ def is_inactive(topic: AnyTopic, now: float) -> bool:
 
 
 def seconds_unused(policies: EffectivePolicies, *, persistent: bool) -> float:
-    """Returns the seconds after which an unused topic is deleted; infinity: it is not deleted."""
+    """Returns the number of seconds after which an unused topic is deleted; infinity: it is never deleted."""
     minutes = policies.retention.minutes if persistent else 0
     if not policies.inactive_topics.delete or minutes < 0:
         return float("inf")
@@ -87,8 +88,7 @@ def seconds_unused(policies: EffectivePolicies, *, persistent: bool) -> float:
 class InactiveTopicsCheck:
     """Deletes inactive topics, if policies require it.
 
-    Only loaded topics are checked: no client has used the others since the broker started, and how long they
-    have been idle is unknown.
+    Only loaded topics are checked: how long other topics have been idle is unknown.
     """
 
     def __init__(self, served: ServedTopics, beside: Beside | None) -> None:
@@ -165,7 +165,7 @@ class InactiveTopicsCheck:
 
 
 def is_subscription_due(topic: Topic, subscription: Subscription) -> bool:
-    """Whether the subscription has been inactive for the time in the topic's policies."""
+    """Whether a subscription must be deleted: it has been inactive for the time in the topic's policies."""
     minutes = topic.policies.subscription_expiration_minutes
     if minutes <= 0 or subscription.consumers or subscription.closing or subscription.replicated:
         return False
@@ -178,8 +178,8 @@ def is_subscription_due(topic: Topic, subscription: Subscription) -> bool:
 class InactiveSubscriptionsCheck:
     """Deletes inactive subscriptions, if policies require it.
 
-    Only loaded topics are checked. A subscription is in use while consumers are connected; its time starts
-    when the last one left, or when its topic was loaded.
+    Only loaded topics are checked. A subscription is in use while consumers are connected; it counts as
+    inactive from the time when the last consumer left, or its topic was loaded.
     """
 
     def __init__(self, served: ServedTopics) -> None:

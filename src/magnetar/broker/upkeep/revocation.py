@@ -34,12 +34,13 @@ class Holder(Protocol):
     def address(self) -> str: ...
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Checks credentials again after a change of authentication for clients of these methods; None: all
-        clients."""
+        """Checks credentials again after a change of authentication, if the client uses one of these
+        authentication methods; None: any method."""
         ...
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Checks permissions again that have changed in namespaces and tenants (by name); None: everywhere.
+        """Checks again the permissions that depend on these namespaces and tenants (by name), where
+        permissions have changed; None: all permissions.
 
         :raises MetadataFailure: the permissions cannot be read now
         """
