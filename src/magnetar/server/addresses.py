@@ -1,5 +1,5 @@
-"""The addresses of a server process: listening and advertised addresses, host names in requests, and
-warnings.
+"""The addresses of a server process: listening and advertised addresses, accepted host names in requests, and
+warnings about insecure listeners.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BindAddress:
     port: int
     """The port; 0: any free port."""
     listener: str = ""
-    """The advertised listener whose addresses clients of this address get; empty: the default listener."""
+    """The advertised listener whose addresses clients get that connect here; empty: the default listener."""
 
     @property
     def tls(self) -> bool:
@@ -179,7 +179,7 @@ def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
 
 
 class Exposure(NamedTuple):
-    """A warning about a listener."""
+    """A warning about insecure listeners: what was found, and what to do about it."""
 
     found: str
     advice: str
@@ -222,8 +222,8 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
 
 
 def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Returns warnings about advertised loopback addresses, because lookups would direct clients on other
-    machines to those machines themselves."""
+    """Returns a warning if the broker advertises a loopback address to other machines, because lookups would
+    direct a client there to its own machine."""
     if settings.advertised_address or settings.advertised_listeners:
         return []
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):

@@ -44,9 +44,7 @@ from magnetar.server.embedded_stores import LEDGERS, METADATA_FILE, RESTORING
 log = logging.getLogger(__name__)
 
 _HELD_SECONDS = 120
-"""Time in seconds for which the broker keeps the files of a snapshot after the last request of the
-command.
-"""
+"""How long the broker keeps the files of a snapshot after the command's last request, in seconds."""
 _PROLONG_SECONDS = 20.0
 
 
@@ -77,9 +75,8 @@ class Source:
     :raises BackupRefused: the broker no longer keeps the files
     """
     confirm: Callable[[], None] = lambda: None
-    """Called after all files have been read.
-
-    :raises BackupRefused: the broker did not keep the files until now
+    """Called after all files have been read, to check that the broker kept them until now.
+    :raises BackupRefused: the broker did not keep the files
     """
 
 
@@ -172,9 +169,9 @@ def _running(data_dir: Path | None, admin: AdminClient) -> Iterator[Source]:
 
 
 def _check_store(data_dir: Path, store: str) -> None:
-    """Checks that the directory belongs to the broker.
-
-    :raises BackupRefused: the directory is another broker's, or does not exist
+    """Checks that the directory contains the ledger store of the running broker.
+    :param store: the id of that ledger store
+    :raises BackupRefused: the directory belongs to another broker, or does not exist
     """
     where = f"the data directory of the running broker is {data_dir}"
     if not (data_dir / LEDGERS / "VERSION").exists():
@@ -191,7 +188,7 @@ def _check_store(data_dir: Path, store: str) -> None:
 
 
 class _Lease:
-    """Keeps a snapshot alive as long as it is used."""
+    """Keeps a snapshot of the running broker from expiring while it is copied."""
 
     def __init__(self, admin: AdminClient, snapshot_id: str) -> None:
         self._admin = admin
@@ -278,8 +275,8 @@ class _Reuse:
     """Finds files that the last backup already contains, without reading them.
 
     A sealed segment never changes, but a restored broker reuses the ids of segments that were created after
-    the backup. The index contains the checksum of each run, so segments with the same size and the same index
-    are equal.
+    the backup. The index of a segment contains checksums of its content, so segments with the same size and
+    the same index are equal.
     """
 
     def __init__(self, source: Source, folder: BackupFolder | None) -> None:
@@ -297,7 +294,7 @@ class _Reuse:
         self._known = {file.path: file for file in folder.read(folder.listed[-1]).files}
 
     def find(self, file: SourceFile) -> StoredFile | None:
-        """Returns the copy of a segment in the folder; None: the file must be read."""
+        """Returns the copy of a file that the folder already contains; None: the file must be read."""
         segment_id = segment_id_of(file.path.rpartition("/")[2])
         known = self._known.get(file.path)
         if segment_id is None or known is None or not (file.sealed and known.sealed):
@@ -345,8 +342,8 @@ def _copy(source: Source, folder: BackupFolder, wanted: BackupRequest) -> Backup
 
 
 def _copy_one(file: SourceFile, source: Source, folder: BackupFolder, pace: Pace) -> StoredFile | None:
-    """Copies one file into the folder; returns None for an index that does not exist, because a start
-    rebuilds it.
+    """Copies one file into the folder and returns the copy; None for a missing index, which the broker
+    rebuilds at its next start.
     """
     segment_id = segment_id_of(file.path.rpartition("/")[2])
     try:
@@ -362,7 +359,7 @@ def _copy_one(file: SourceFile, source: Source, folder: BackupFolder, pace: Pace
 
 
 def _hold(file: BinaryIO, segment_id: int, store: str) -> None:
-    """Takes a shared lock, which prevents the broker from reusing the file for another segment.
+    """Takes a shared lock on a segment's file, which prevents the broker from reusing it for another segment.
 
     :raises BackupRefused: the broker has already reused the file
     """

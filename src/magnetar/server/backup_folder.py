@@ -171,12 +171,12 @@ class BackupFolder:
             return False
 
     def add(self, backup: Backup, keep: int) -> list[BackupRow]:
-        """Adds a backup whose files are all durable, and removes the oldest backups; returns the removed
-        ones.
+        """Adds a backup whose files are all durable, and removes the oldest backups from the list; returns
+        those.
 
         The backup exists as soon as the list is replaced.
 
-        :param keep: number of backups to keep, including the new one
+        :param keep: number of backups to keep, including the new one, at least 1
         """
         sync_directory(self.path / _FILES)
         manifest = json.dumps(
@@ -234,7 +234,7 @@ class Pace:
         told: Callable[[int], None] = lambda _copied: None,
     ) -> None:
         """:param bytes_per_second: maximum number of bytes per second; 0: no limit
-        :param told: called after each piece with the number of bytes so far
+        :param told: called after each piece with the total number of bytes copied so far
         """
         self.copied = 0
         self._limit = bytes_per_second
@@ -242,7 +242,7 @@ class Pace:
         self._sleep = sleep
         self._told = told
         self._free_at = now()
-        """The time at which the rate limit allows the next piece."""
+        """The time, by ``now``, at which the rate limit allows the next piece."""
 
     def took(self, count: int) -> None:
         """Counts ``count`` copied bytes, and waits until the next piece can be copied within the limit."""
@@ -257,7 +257,7 @@ class Pace:
 
     @property
     def piece_bytes(self) -> int:
-        """The size of a piece in bytes: what the limit allows in 0.2 s, within bounds, for an even rate."""
+        """The size of a piece in bytes: the amount that the limit allows in 0.2 s, from 4 KiB to 1 MiB."""
         return min(_CHUNK_BYTES, max(4096, self._limit // 5)) if self._limit else _CHUNK_BYTES
 
 

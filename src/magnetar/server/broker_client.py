@@ -38,7 +38,7 @@ Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class TlsChecks(NamedTuple):
-    """The properties of a broker's certificate that are checked."""
+    """Which properties of a broker's certificate a client checks: its issuer, and the host name."""
 
     issuer: bool = True
     name: bool = True
@@ -126,8 +126,8 @@ def own_client(
 def way_to(
     io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
 ) -> Way:
-    """Returns the addresses of and credentials for another cluster, from the cluster's record or the settings
-    (``brokerClient…``).
+    """Returns the means to reach another cluster: its addresses and credentials, from the cluster's record or
+    the settings (``brokerClient…``).
 
     :param record: Pulsar's ``ClusterData``
     :raises ServiceNotReady: a field of the record is missing or not supported; the message names the field
@@ -275,8 +275,8 @@ class HttpPeerAdmin:
     ) -> PeerAnswer:
         """Sends a request like :meth:`call`, but to an address instead of a broker.
 
-        :param url: ``http://host:port``, or with TLS ``https://host:port``
-        :param who: name of the server, for errors
+        :param url: ``http://host:port`` or, with TLS, ``https://host:port``
+        :param who: name of the server in error texts
         """
         target = f"{path}?{urlencode(query)}" if query else path
         work = self._tasks.answer(self._exchange(url, method, target, body))
@@ -379,8 +379,8 @@ class _Exchange:
 
 
 def _place(url: str) -> tuple[str, int, str]:
-    """Returns host, port, and ``host:port``. Brokers write these URLs to the metadata, so a URL can be
-    malformed.
+    """Returns the host, the port, and ``host:port`` of a URL. The URL can be malformed, because it comes from
+    the metadata.
 
     :raises OSError: the URL has no valid host and port
     """

@@ -1,4 +1,5 @@
-"""The process of a broker: event loop, signals, the line that reports that it serves, and an orderly stop."""
+"""The process of a broker: event loop, signals, the line that announces that it serves, and an orderly
+stop."""
 
 from __future__ import annotations
 
@@ -135,8 +136,8 @@ class Broker(Protocol):
     async def stop(self) -> bool:
         """Stops serving, makes all data durable and closes the stores; also after a failed start.
 
-        :returns: False if the metadata store did not answer, so that the end of a registration, bundle or
-            topic is possibly not recorded; no acknowledged data is lost
+        :returns: False if the metadata store did not answer, so that it may still list this broker, or a
+            bundle or topic as served by it; no acknowledged data is lost
         """
         ...
 
@@ -195,7 +196,8 @@ def _reason(error: Exception) -> str:
 
 
 class Assembly:
-    """A broker with its listeners and its authentication, started and stopped as one."""
+    """A broker with its HTTP server, TLS, authentication and telemetry, which are started and stopped
+    together."""
 
     def __init__(
         self,
@@ -300,7 +302,7 @@ class Assembly:
         return {**broker.binary_ports, **self._http_ports}
 
     async def stop(self, broker: Broker) -> int:
-        """Stops all parts, and returns the exit code."""
+        """Stops the broker and all other parts; returns the exit code of the process."""
         if self._exporter is not None:
             await self._exporter.begin_last()
         seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
@@ -370,8 +372,8 @@ async def _open_http(
 
 
 async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
-    """Stops HTTP and the broker within the timeout; returns the exit code. Even if the timeout passes, the
-    next start needs no recovery."""
+    """Stops HTTP and the broker within the timeout; returns the exit code, ``FAILED`` if the timeout
+    passes."""
     try:
         async with asyncio.timeout(timeout_seconds):
             await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))
@@ -395,7 +397,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _http_origins(settings: Settings, host: str) -> Origins:
-    """Returns the origins of the browser pages that are accepted.
+    """Returns the web origins from which pages in browsers may send requests.
 
     :raises SettingsContradict: an allowed origin is malformed
     """

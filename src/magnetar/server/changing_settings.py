@@ -32,13 +32,14 @@ _FOR_GOOD = {
     "entryFilterNames": "filters are code, which only the configuration file may load",
     "loadManagerClassName": "there is only one load manager",
 }
-"""Honoured settings that Pulsar can change at run time, and the reasons why this broker cannot."""
+"""Honoured settings that Pulsar can change at run time, with the reasons why this broker cannot change
+them."""
 
 
 class ChangingSettings(Generic[S, T]):
     """Settings and an object derived from them. Both are immutable; a change replaces both.
 
-    :param of_file: the settings in the configuration file
+    :param of_file: the settings as the configuration file sets them
     :param table: the description of each setting
     :param read: derives the object from settings. :raises SettingsContradict: the settings contradict each
         other
@@ -63,7 +64,10 @@ class ChangingSettings(Generic[S, T]):
             raise SettingRefused(str(error)) from error
 
     def _with(self, name: str, text: str | None) -> tuple[Mapping[str, Value], T]:
-        """Returns all changes including one more, and the object derived from the changed settings."""
+        """Returns the changes together with a further one, and the object derived from the settings with
+        these changes.
+        :param text: the new value; None: the setting gets back the value in the file
+        """
         changed = dict(self._changed)
         changed.pop(attribute_name(name), None)
         if text is not None:
@@ -71,7 +75,9 @@ class ChangingSettings(Generic[S, T]):
         return changed, self._read(replace(self._of_file, **changed))
 
     def _take(self, name: str, text: str | None) -> bool:
-        """Applies a change; an unusable value is ignored, and the former value remains."""
+        """Applies a change, and returns whether the derived object differs now. An unusable value is ignored.
+        :param text: the new value; None: the setting gets back the value in the file
+        """
         if text is None and attribute_name(name) not in self._changed:
             # A start asks about every setting: a copy of all for each of them would take 10 ms.
             return False

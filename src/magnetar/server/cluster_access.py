@@ -56,7 +56,7 @@ def cluster_access(settings: ClusterSettings) -> MetadataAccess:
     """Returns the access to both metadata stores. As in Pulsar, the local store's file also applies to the
     configuration store, unless that store has a file of its own.
 
-    :raises SettingsContradict: a file or the user cannot be used
+    :raises SettingsContradict: a file cannot be used, or the user for ZooKeeper is malformed
     """
     session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
     local = zookeeper_access("metadataStoreConfigPath", settings.metadata_store_config_path, session)
@@ -69,7 +69,7 @@ def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeepe
     """Returns the ZooKeeper access of a proxy or WebSocket server, which Pulsar configures only by Java
     properties.
 
-    :raises SettingsContradict: the file or the user cannot be used
+    :raises SettingsContradict: the file cannot be used, or the user for ZooKeeper is malformed
     """
     session = session_settings(settings.session_timeout_ms, settings.magnetar_zoo_keeper_password)
     path = settings.magnetar_zoo_keeper_config_path
@@ -186,7 +186,7 @@ def _is_store(name: str, kind: str) -> bool:
 def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], bytes]) -> AuthProvider | None:
     """Returns the authentication towards bookies; None: no authentication.
 
-    :param random: returns as many random bytes as its argument says
+    :param random: returns the number of random bytes that its argument states
     :raises SettingsContradict: the plug-in is not supported, or the login file cannot be used
     """
     plugin = settings.bookkeeper_client_authentication_plugin

@@ -44,7 +44,7 @@ _EXPIRY_SECONDS = 10.0
 """Extra time in seconds that ZooKeeper can take beyond the timeout to end a session."""
 _LOOK_SECONDS = 0.5
 _HANDING_OVER = 2 / 3
-"""Fraction of the stop timeout in which bundles are handed over one by one."""
+"""The fraction of the stop timeout that is available for handing over bundles to other brokers."""
 
 
 def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
@@ -89,7 +89,7 @@ class ClusterBroker(ServingBroker):
 
     @property
     def may_be_interrupted(self) -> bool:
-        """True during the start, which can wait for other services for a long time."""
+        """Whether the broker service does not exist yet: the start may still wait long for other services."""
         return self._broker is None
 
     async def start(self) -> None:
@@ -159,7 +159,7 @@ class ClusterBroker(ServingBroker):
     async def _check_cluster(self, metadata: MetadataStore) -> None:
         """Checks that the metadata has a record of the cluster.
 
-        :raises SettingsContradict: there is no such record
+        :raises SettingsContradict: the metadata has no record of the cluster
         """
         name = self._place.settings.cluster_name
         if not await metadata.exists(f"/admin/clusters/{name}"):

@@ -41,11 +41,11 @@ _SIZE_CHECK = "magnetar/size-check"
 """The purpose in the custom metadata of the ledger that a size check writes; after a crash, the ledger is an
 orphan."""
 _METADATA_BYTES = 8 * 1024
-"""Allowance for metadata in the largest entry of the size check, in bytes; clients can send larger
-metadata.
+"""The number of bytes for metadata by which the large entry of the size check exceeds the maximum message
+size. Metadata of clients can be larger.
 """
 _FIRST_SECONDS = 1.0
-"""Time in seconds after which the log reports the wait for a service."""
+"""Time in seconds after which the log first reports that the process waits for a service."""
 
 
 class Patience:
@@ -62,14 +62,15 @@ class Patience:
         return self._deadline is not None and self.clock.monotonic() >= self._deadline
 
     def slice(self) -> float:
-        """Returns the seconds until the next log line about the wait, or until the time limit."""
+        """Returns the number of seconds to wait until the next log line is due, or the time limit is
+        reached."""
         until = _TELL_SECONDS if self._tell_at else _FIRST_SECONDS
         if self._deadline is None:
             return until
         return min(until, max(0.0, self._deadline - self.clock.monotonic()))
 
     def tell(self, missing: str) -> None:
-        """Logs the missing services if the interval of log lines has passed."""
+        """Logs what is missing, unless the last such log line is too recent."""
         if self.clock.monotonic() >= self._tell_at:
             self._tell_at = self.clock.monotonic() + _TELL_SECONDS
             log.warning("waiting for other services", extra={"missing": missing})
@@ -144,7 +145,7 @@ async def open_bookies_metadata(
 ) -> BookiesMetadata:
     """Opens the metadata store of the bookies.
 
-    :param access: access to the local store, which also applies to a separate one
+    :param access: TLS and session settings of the local store, which also apply to a separate store
     :raises MetadataError: a separate store does not answer in time
     """
     if places.own_bookkeeper:

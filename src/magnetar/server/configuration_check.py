@@ -31,9 +31,9 @@ class Checked:
 
     findings: list[SettingFinding]
     problems: list[str]
-    """The errors with which a start would be refused; empty: the file permits a start."""
+    """The errors because of which the process would not start; empty: it would start with the file."""
     warnings: Sequence[str] = ()
-    """Further warnings of a start, such as listeners that other machines can reach."""
+    """Further warnings that a start would log, for example about listeners that other machines can reach."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from magnetar.server.loop_process import owner_of
 from magnetar.server.settings import disk_guard_settings
 
 SLOW_SYNC_SECONDS = 0.01
-"""The duration of an ``fsync`` in seconds from which on it is reported as slow. Each publish waits for one,
-which takes a hundredth of this time on typical servers."""
+"""The median duration of a commit in seconds above which a warning is given. Each publish waits for a commit;
+on typical servers, it takes a hundredth of this time."""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
 """Maximum time for measuring syncs, in seconds."""
@@ -45,10 +45,10 @@ _OF_TRANSACTIONS = (
     r"(path LIKE '%/\_\_transaction\_buffer\_snapshot%' ESCAPE '\' "
     r"OR path LIKE '%\_\_transaction\_pending\_ack' ESCAPE '\')"
 )
-"""Finds the topics that contain transactions."""
+"""Finds the namespaces whose topics or subscriptions have had transactions."""
 _MOST_NAMED = 5
 _NOT_KEPT = 5
-"""Result of ``adjtimex`` for an unsynchronized clock (TIME_ERROR in sys/timex.h)."""
+"""The result of ``adjtimex`` if the clock is not synchronized (TIME_ERROR in sys/timex.h)."""
 _TIMEX_BYTES = 512
 """The size of the buffer for ``adjtimex``, larger than ``struct timex`` on any platform. A buffer of zeros
 only reads the state of the clock."""
@@ -108,8 +108,8 @@ def port(bind: BindAddress) -> Finding:
 
 
 def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
-    """Yields a warning if topics contain transactions, although transactions are disabled. Concurrent writes
-    of a running broker are possibly not seen.
+    """Yields a warning if topics have had transactions; called only if transactions are disabled. What a
+    running broker writes meanwhile may be missed.
     """
     file = data_dir / METADATA_FILE
     if not file.exists():
@@ -161,7 +161,7 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
 
 
 def sync_speed(data_dir: Path) -> Finding:
-    """Measures how long a commit takes that is written like the commits of the broker's log."""
+    """Measures the duration of commits that are written in the way of the broker's log."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "make it writable for the user that runs the broker, or use another --data-dir"

@@ -1,8 +1,9 @@
 """Opens the ledger store and the metadata store of a data directory together, and checks that they match.
 
-A store alone cannot detect that the other store is missing, older, or another broker's, and ledgers without a
-metadata record would count as orphaned. Therefore the ledgers contain a journal of the metadata, the metadata
-contains the id of the ledger store, and each store records how far the other one has got.
+A store alone cannot detect that the other store is missing, older, or another broker's; and ledgers without a
+metadata record would count as orphaned. Therefore the ledgers contain a journal of the metadata, and the
+metadata contains the id of the ledger store. Each store also records the latest state of the other: the
+journal the last change of the metadata, and the metadata the next ledger id.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ LEDGERS = "ledgers"
 METADATA = "metadata"
 METADATA_FILE = f"{METADATA}/metadata.sqlite"
 SNAPSHOTS = "snapshots"
-"""Folder with the copies of a running broker's snapshots; useless after the broker has stopped."""
+"""The folder with copies of files for the snapshots of a running broker; useless once the broker has
+stopped."""
 RESTORING = "restoring"
 """File that exists in a data directory while ``magnetar restore`` fills the directory."""
 
@@ -68,8 +70,8 @@ class EmbeddedStores:
     async def open(self) -> None:
         """Opens both stores, the ledger store first, because its lock excludes other processes.
 
-        :raises StoresDisagree: metadata or ledgers are missing, older than the other, or another broker's, or
-            a restore was interrupted
+        :raises StoresDisagree: one of the stores is missing, older than the other store, or another broker's,
+            or a restore was interrupted
         :raises LedgerError: the ledger store cannot be opened
         :raises MetadataError: the metadata cannot be opened
         """
@@ -125,7 +127,9 @@ def _has_bytes(io: Io, path: str) -> bool:
 
 
 def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedgerStore, *, used: bool) -> None:
-    """:raises StoresDisagree: the metadata does not belong to the ledgers"""
+    """Checks that the metadata belongs to the ledgers, and that neither is older than the other records.
+    :raises StoresDisagree: the metadata does not match the ledgers
+    """
     paired = found is not None and found.ledger_store == ledgers.store_id
     if found is None or (not paired and not found.tally.nodes):
         if used:

@@ -80,14 +80,14 @@ class ExportRequest:
     selection: Selection
     policies: WhichPolicies
     mapping: Path | None
-    """The file for the mapping; None: no mapping is written."""
+    """The file for the mapping of ledgers in the source to those in the target; None: no file is written."""
     check: bool
     give_up: bool = False
     """Whether to undo an interrupted export, except for topics that have already left the source."""
 
 
 class MappingFile:
-    """The mapping file; appended lines are durable before the export relies on them."""
+    """The file with the mapping of ledgers; appended lines are durable before the export relies on them."""
 
     def __init__(self, path: Path) -> None:
         """:raises NotExported: the file is not a mapping file
@@ -230,7 +230,8 @@ async def _standalone(
 async def cluster_side(
     loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
 ) -> AsyncIterator[OpenStores]:
-    """Opens a cluster on ZooKeeper and BookKeeper. While it is open, no Magnetar broker starts in it.
+    """Opens a cluster on ZooKeeper and BookKeeper. Unless ``check`` is true, no Magnetar broker can start in
+    the cluster while it is open.
 
     :param check: whether the cluster is only examined; brokers may then serve it
     :raises NotExported: brokers serve the cluster, the cluster does not exist, or another export runs
@@ -313,8 +314,8 @@ class _Guard:
             await sleep(self._io.loop, _LOOK_SECONDS)
 
     async def _others(self) -> list[str]:
-        """Returns the other brokers and exports. Each process registers before it looks, so at least one of
-        two that start at the same time sees the other.
+        """Registers this export, and returns the brokers and the other export that use the cluster. Each
+        process registers before it looks, so of two that start at the same time, at least one sees the other.
         """
         node = await self._metadata.get(EXPORTER)
         if node is None:

@@ -21,12 +21,12 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 _TOPIC = "healthcheck"
 _SECONDS = 58.0
-"""Timeout in seconds, slightly less than the timeout of admin clients, so that they get the reason."""
+"""Timeout of the check in seconds, slightly less than that of admin clients, so that they get the reason."""
 
 
 class HealthCheck:
-    """The health check, on topics in namespaces of this broker; they have no subscriptions, so their messages
-    are trimmed.
+    """The health check. Its topics are in namespaces of this broker, and have no subscriptions, so their
+    messages are trimmed.
     """
 
     def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:

@@ -43,15 +43,15 @@ _BOTH = "AvgShedder"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _IDLE = (3, 4)
-"""Columns of idle time in a processor's line of /proc/stat: idle, and waiting for a disk."""
+"""The columns of a line of /proc/stat with idle time: idle, and idle while waiting for a disk."""
 _ETHERNET = "1"
 _KBITS_PER_MBIT = 1000
 _KBITS_PER_GBIT = 1_000_000
 
 
 class LoadBalancing:
-    """Load management; created before the broker, because the broker's first registration already contains
-    its load.
+    """Load management. It is created before the broker, because the broker's first registration already
+    contains a load report.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Returns the weights of the resources. If a weight has two setting names, the new one applies unless it
-    has its default value."""
+    """Returns the weights of the resources. If a weight has two settings, the new one applies unless it has
+    its default value; then the old one, with the misspelt name, applies."""
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,
@@ -315,8 +315,8 @@ class LinuxHost:
 
 
 def _text(path: Path) -> str:
-    """Returns the content of a file; empty if the file does not exist or cannot be read, as for a card
-    without a cable.
+    """Returns the content of a file; empty if the file does not exist or cannot be read, like the speed of a
+    network card without a cable.
     """
     try:
         return path.read_text("ascii", "replace").strip()

@@ -27,7 +27,8 @@ _ALWAYS = frozenset({("magnetar.audit", "done")})
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MOST_OF_TEXT = 4_000
-"""Maximum length of a message, in characters. A field has half as many, a trace this many at each end."""
+"""Maximum length of a message in a log line, in characters. A field may have half as many; of a longer trace,
+this many characters at its beginning and at its end are written."""
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -42,8 +43,8 @@ def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None
 
 
 class RateBound(logging.Filter):
-    """Limits the lines of one kind per second; the next line of this kind reports the number of suppressed
-    lines.
+    """Limits the number of lines of one kind per second; after suppressed lines, the next line of that kind
+    reports their number (``left_out``).
 
     Lines with the same message are of one kind, regardless of their fields. Errors are never suppressed.
     """

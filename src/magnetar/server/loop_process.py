@@ -117,7 +117,8 @@ async def serve_until_signal(
 
 
 def reachable_host(host: str) -> str:
-    """Returns the host of a listener for URLs; ``localhost`` if the listener is on all addresses."""
+    """Returns the host of a listener as it is written in URLs; ``localhost`` for a listener on all
+    addresses."""
     # Only a comparison, not a bind address.
     if host in ("", "0.0.0.0", "::"):  # nosec B104
         host = "localhost"
@@ -158,7 +159,9 @@ class PortTaken(OSError):
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """Raises an error with the owner of the port if the ``with`` body finds that the port is in use.
+    """Adds the owner of a port to the error if the ``with`` body finds that the port is in use.
+    :param kind: the protocol in the error text
+    :param option: the command-line option that changes the port
 
     :raises PortTaken: the port is in use
     """
