@@ -14,8 +14,8 @@ from magnetar.offload.interface import OffloadDriver
 from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
 
 _SAME_OBJECTS = "S3"
-"""Pulsar's driver for S3-compatible stores. Records may name it, and its objects are the same as those of
-aws-s3."""
+"""The name of Pulsar's driver for other S3-compatible stores. Ledgers may be recorded with it; its objects
+have the same format as those of aws-s3."""
 
 
 def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> OffloadDriver:
@@ -50,9 +50,9 @@ def driver_of(
 
 
 def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns settings with the location in the metadata of a ledger in an object store.
-
-    A region without an endpoint is one of Amazon's, whatever endpoint the settings have now.
+    """Returns settings in which the location recorded in a ledger's metadata replaces the present one.
+    If the metadata has a region without an endpoint, the region is one of Amazon's, and the present endpoint
+    does not apply.
     """
     found = dict(values)
     if metadata.get("bucket"):

@@ -7,8 +7,8 @@
 
 Objects of several ledgers have the magic 26A66D32 and, at 28, the ledger id (8).
 
-Numbers are big-endian. One block is one part of a multipart upload. All blocks but the last have the
-configured length, the last has no padding; readers accept any lengths.
+Numbers are big-endian. One block is one part of a multipart upload. All blocks but the last have at least the
+configured length, and the last has no padding; readers accept any lengths.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def read_header(
     :param name: the name of the object
     :param position: the offset of the header in the object
     :param first_entry_id: the block's first entry according to the index
-    :param ledger_id: the ledger, in an object of several ledgers
-    :raises OffloadedLedgerDamaged: there is no header, or another block's
+    :param ledger_id: in an object of several ledgers, the ledger of the block; None: an object of one ledger
+    :raises OffloadedLedgerDamaged: ``data`` does not begin with a header, or with that of another block
     """
     least = _HEADER.size if ledger_id is None else _HEADER.size + _LEDGER_ID.size
     if len(data) < least:
@@ -138,8 +138,10 @@ def read_entries(
 
     :param position: the offset of ``data`` in the object, where an entry or padding begins
     :param end: the offset of the end of the block in the object
-    :param next_entry_id: the id of the first entry
-    :raises OffloadedLedgerDamaged: there are other entries, or one does not match its checksum
+    :param next_entry_id: the id of the first entry in ``data``
+    :returns: at least one piece; a piece without entries has the length of an entry that is incomplete in
+        ``data``, or 0 at the end of the block's entries
+    :raises OffloadedLedgerDamaged: ``data`` has other entries, or an entry does not match its checksum
     """
     pieces: list[tuple[int, Piece]] = []
     view = memoryview(data)
@@ -198,7 +200,8 @@ def is_sound(data: memoryview, start: int, end: int) -> bool:
 
 
 def verify(name: str, position: int, entry_id: int, entry: memoryview) -> None:
-    """Verifies the checksum that Pulsar's clients put into an entry, if it has one.
+    """Verifies the checksum that Pulsar's clients put into an entry; an entry without a checksum is accepted.
+    :param position: the offset of the entry in the object or file
 
     :raises OffloadedLedgerDamaged: the checksum is wrong
     """

@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 
 class PieceCache:
-    """Keeps the most recently used pieces, up to a number of bytes. Any thread may use it."""
+    """Keeps the most recently used pieces, up to a number of bytes. Any thread may use the cache."""
 
     def __init__(self, max_bytes: int) -> None:
         """:param max_bytes: the maximum size of all pieces together, at least 0; a larger piece is not

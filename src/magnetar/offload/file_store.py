@@ -1,8 +1,7 @@
 """Offloaded ledgers as files: driver ``filesystem``, on a local or mounted file system.
-
-``BASE/MANAGED-LEDGER/LEDGER-UUID/`` is a MapFile, ``data`` and ``index``: key -1 is the metadata of the
-ledger, the other keys are entry ids. The base is the path of ``fileSystemURI``, or of ``fs.defaultFS`` in
-Hadoop's configuration (``fileSystemProfilePath``).
+``BASE/MANAGED-LEDGER/LEDGER-UUID/`` is a MapFile, which consists of the files ``data`` and ``index``. Key -1
+is the metadata of the ledger; the other keys are entry ids. The base is the path of ``fileSystemURI``, or of
+``fs.defaultFS`` in Hadoop's configuration (``fileSystemProfilePath``).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _DATA, _INDEX = "data", "index"
 
 
 def file_driver_of(settings: FileSettings, metadata: Mapping[str, str], cache: PieceCache) -> FileDriver:
-    """Returns a driver for the base of a ledger's recorded metadata, or for the configured one.
+    """Returns a driver for the base in a ledger's recorded metadata, or else for the configured base.
 
     :raises OffloadMisconfigured: the base is missing, or is not a local path
     """
@@ -56,7 +55,7 @@ def file_driver_of(settings: FileSettings, metadata: Mapping[str, str], cache: P
 def configured_base(settings: FileSettings) -> str:
     """Returns the base of offloaded ledgers; reads Hadoop's configuration if necessary.
 
-    :raises OffloadMisconfigured: no setting contains it, or the configuration cannot be read
+    :raises OffloadMisconfigured: no setting contains the base, or Hadoop's configuration cannot be read
     """
     if settings.uri:
         return settings.uri
@@ -94,7 +93,7 @@ class FileDriver(OffloadDriver):
 
     def __init__(self, base: str, cache: PieceCache) -> None:
         """:param base: a ``file:`` URI or an absolute path
-        :raises OffloadMisconfigured: ``base`` is neither
+        :raises OffloadMisconfigured: ``base`` is neither a ``file:`` URI nor an absolute path
         """
         self._base = base
         self._path = local_path("fileSystemURI", base)
@@ -234,7 +233,7 @@ class MapFileReader(PieceReader):
         """Opens the files of an offloaded ledger.
 
         :raises OSError: a file cannot be read
-        :raises OffloadedLedgerDamaged: the files are not a ledger's
+        :raises OffloadedLedgerDamaged: the files do not contain an offloaded ledger
         """
         self._ledger_id = ledger_id
         self._cache = cache
@@ -297,8 +296,8 @@ class MapFileReader(PieceReader):
     def _plain_piece(self, start: PieceStart) -> Piece | None:
         """Reads entries as one piece of the file.
 
-        :return: the piece; None if the entries are not stored as expected: :meth:`_any_piece` then reads them
-            or reports the error
+        :return: the piece; None if the entries are not stored as expected, so that :meth:`_any_piece` must
+            read them or report the error
         """
         length = self._read_bytes + HEADER_BYTES
         while True:

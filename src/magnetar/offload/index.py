@@ -51,16 +51,16 @@ class Index(NamedTuple):
     blocks: Sequence[Block]
     """The blocks in ascending order, at least one."""
     ends: Sequence[int] = ()
-    """The end of each block in an object of several ledgers; empty: a block ends where the next one
-    begins."""
+    """In an object of several ledgers, the end of each block; empty: an object of one ledger, in which a
+    block ends where the next one begins."""
 
     def block_of(self, entry_id: int) -> int:
-        """Returns the index of the block that contains an entry; the entry must not be before the first
-        block."""
+        """Returns the position, in ``blocks``, of the block that contains an entry; the entry must not be
+        before the first block."""
         return bisect_right(self.blocks, entry_id, key=_first_entry_id) - 1
 
     def end_of(self, block: int) -> int:
-        """Returns the latest possible end of a block in the data object."""
+        """Returns the offset of the end of a block in the data object."""
         if self.ends:
             return self.ends[block]
         if block + 1 < len(self.blocks):
@@ -152,7 +152,7 @@ def _closed(data: bytes) -> LedgerRecord:
     """Returns the metadata of a ledger from a ``LedgerInfo``.
 
     :raises ValueError: the data is not a ``LedgerInfo``, or the ledger has no entries
-    :raises IndexError: the end of the data is missing
+    :raises IndexError: the data is truncated
     """
     numbers: dict[int, int] = {}
     at = 0

@@ -1,9 +1,9 @@
 """The contract of offload drivers, which copy closed ledgers to other storage and read them back.
 
-The order of an offload: the caller records a new UUID, :meth:`OffloadDriver.begin` starts, appended entries
-are uploaded in blocks, and :meth:`OffloadWriter.finish` returns once everything reads back as it was written.
-Only then may the caller record the ledger as offloaded. :meth:`OffloadDriver.discard` removes the objects of
-an interrupted attempt by its recorded UUID.
+The order of an offload: the caller records a new UUID and calls :meth:`OffloadDriver.begin`; the entries that
+it appends are uploaded in blocks; :meth:`OffloadWriter.finish` returns once the store returns everything as
+it was written. Only then may the caller record the ledger as offloaded. :meth:`OffloadDriver.discard` removes
+the objects of an interrupted attempt by its recorded UUID.
 
 All calls block and may be made from any thread, but an :class:`OffloadWriter` and an :class:`OffloadedReader`
 serve one call at a time.
@@ -29,12 +29,12 @@ class OffloadError(Exception):
 
 class OffloadUnavailable(OffloadError):
     """The store does not answer, is overloaded, or its answer was lost, so that another attempt may succeed.
-    An upload may have happened."""
+    The store may have executed the request."""
 
 
 class OffloadRefused(OffloadError):
-    """The store refuses the credentials, or they permit too little, so that an operator must change them
-    before another attempt."""
+    """The store refuses the credentials, or they do not permit the request, so that an operator must change
+    them before another attempt."""
 
 
 class OffloadMisconfigured(OffloadError):
@@ -117,16 +117,16 @@ class OffloadWriter(ABC):
 
     @abstractmethod
     def finish(self) -> OffloadedLedger:
-        """Uploads the last block and the index, and compares all with the data that the store returns.
+        """Uploads the last block and the index, and compares both objects with what the store returns.
 
         :raises OffloadedLedgerDamaged: the store returns other data than was written
         :raises OffloadError: the upload failed
-        :raises ValueError: entries or bytes are missing, compared with the metadata of the ledger
+        :raises ValueError: the number of appended entries or bytes differs from the metadata of the ledger
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Removes the objects stored so far. Idempotent.
+        """Ends the upload and removes the objects stored so far. Idempotent.
 
         :raises OffloadError: some objects may be left; :meth:`OffloadDriver.discard` removes them later
         """
@@ -138,12 +138,13 @@ class OffloadedReader(ABC):
     @property
     @abstractmethod
     def record(self) -> LedgerRecord:
-        """The metadata of the ledger as the offload stored it; always closed."""
+        """The metadata that was stored with the ledger; the state of the ledger is always CLOSED."""
 
     @property
     @abstractmethod
     def first_entry_id(self) -> int:
-        """The first stored entry: 0, except in objects of several ledgers that begin within this one."""
+        """The id of the first stored entry: 0, unless an object of several ledgers begins within this
+        ledger."""
 
     @property
     @abstractmethod
@@ -157,8 +158,8 @@ class OffloadedReader(ABC):
     @property
     @abstractmethod
     def requests(self) -> int:
-        """The number of requests for entries to the store so far; reads that the cache answers do not
-        count."""
+        """The number of requests for entries that were sent to the store so far; reads that the cache answers
+        do not count."""
 
     @abstractmethod
     def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
@@ -225,7 +226,7 @@ class OffloadDriver(ABC):
         """
 
     def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
-        """Returns some of the objects in the store, whoever stored them, in the order of their names.
+        """Returns the next objects in the store, whichever program stored them, in the order of their names.
 
         The list is shown to users; nothing else depends on it.
 

@@ -1,9 +1,8 @@
 """The metadata of a ledger as Pulsar's offloaders store it: BookKeeper's protobuf message, without the line
-and the length that precede it in the metadata store.
-
+and the length that precede the message in the metadata store.
 Pulsar reads the last entry, the length, the state, the digest, the creation time, custom metadata and
-segments; it never stores the password. A ledger that no bookie has gets the segment and the quorums of
-one imaginary bookie, because Pulsar's reader parses them, but asks no bookie.
+segments; it never stores the password. The metadata of a ledger that bookies never had names one imaginary
+bookie, because Pulsar's reader requires segments and quorums, but sends no request to bookies.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def check_complete(name: str, record: LedgerRecord, entries: int, length: int) -
 
     :param name: the name of the object or folder, for errors
     :param length: the bytes of all entries
-    :raises ValueError: the ledger has other entries
+    :raises ValueError: the number of entries or bytes differs from the ledger's metadata
     """
     if (entries, length) != (record.last_entry_id + 1, record.length):
         raise ValueError(

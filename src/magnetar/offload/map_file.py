@@ -1,4 +1,5 @@
-"""Hadoop's MapFile of ledgers: a SequenceFile of entries by their ids, and one with every 128th position.
+"""Hadoop's MapFile for ledgers: a SequenceFile of entries by entry id, and one with the position of every
+128th.
 
 A SequenceFile:
 
@@ -25,11 +26,11 @@ from magnetar.offload.interface import OffloadedLedgerDamaged, OffloadMisconfigu
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _PLAIN = struct.Struct(">iiqi")
-"""The header of a record with a key of 8 bytes, and the length of its value."""
+"""The fields before the value of a record: length, length of the key (8), key, and length of the value."""
 HEADER_BYTES = _PLAIN.size
 _RECORD = struct.Struct(">ii")
 _START = struct.Struct(">iiq")
-"""The start of a record: its length, the length of the key, the key."""
+"""The start of a record: the record's length, the length of the key, the key."""
 _SYNC_FOLLOWS = b"\xff" * 4
 _MAGIC = b"SEQ\x06"
 _IO = "org.apache.hadoop.io."
@@ -37,10 +38,10 @@ LONG, BYTES = f"{_IO}LongWritable", f"{_IO}BytesWritable"
 _ZLIB = {f"{_IO}compress.{name}Codec" for name in ("Default", "Deflate", "Gzip")}
 _SYNC_BYTES = 16
 _SYNC_EVERY = 100 << 10
-"""The bytes between two sync markers."""
+"""The number of bytes after which another sync marker is written."""
 _INDEX_EVERY = 128
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
-"""The mode in which zlib accepts its own and gzip's header."""
+"""The window size with which zlib accepts both its own and gzip's header."""
 _MOST_BYTES = 1 << 31
 
 
@@ -112,13 +113,13 @@ class PlainValues(NamedTuple):
     starts: array[int]
     ends: array[int]
     wanted: int
-    """The size in bytes of a piece that would contain the incomplete last record; 0: no record is
-    incomplete."""
+    """The number of bytes that the piece must have to contain its incomplete last record completely; 0: no
+    record is incomplete."""
 
 
 def plain_values(data: bytes, sync: bytes) -> PlainValues:
-    """Returns the ``BytesWritable`` values of the whole, uncompressed records in a piece, up to the first
-    record of another form. A key of -1 is skipped before the first value.
+    """Returns the ``BytesWritable`` values of the complete, uncompressed records in a piece, up to the first
+    record of another form or with a key out of sequence. A record with key -1 before them is skipped.
 
     :param data: begins with a record, or with a sync marker
     """
@@ -158,11 +159,11 @@ def plain_values(data: bytes, sync: bytes) -> PlainValues:
 
 
 class SequenceReader:
-    """Reads groups of records from any offset where one begins."""
+    """Reads groups of records from any offset at which a group begins."""
 
     def __init__(self, name: str, file: BinaryIO, value_class: str) -> None:
         """:param name: the name of the file, for errors
-        :raises OffloadedLedgerDamaged: the file is not a SequenceFile of such values
+        :raises OffloadedLedgerDamaged: the file is not a SequenceFile with values of that class
         :raises OffloadMisconfigured: the file is compressed with an unsupported codec
         """
         self._name = name
@@ -187,14 +188,14 @@ class SequenceReader:
         """The offset of the first record."""
 
     def bytes_at(self, position: int, length: int) -> bytes:
-        """Returns bytes of the file; fewer than ``length`` only at its end."""
+        """Returns the bytes of the file from ``position`` on; fewer than ``length`` only at the end of the
+        file."""
         self._file.seek(position)
         return self._file.read(length)
 
     def groups(self, position: int) -> Iterator[RecordGroup]:
-        """Yields the groups from ``position`` on, to the end of the file.
-
-        :raises OffloadedLedgerDamaged: the file has other data
+        """Yields the groups of records from ``position`` to the end of the file.
+        :raises OffloadedLedgerDamaged: the file contains something else than groups of records
         """
         self._file.seek(position)
         return self._compressed_blocks(position) if self._in_blocks else self._single_records(position)
@@ -322,12 +323,12 @@ def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
 
 
 def _text(text: str) -> bytes:
-    """Returns the bytes of a short text after their length."""
+    """Returns the length of a short text in one byte, followed by the text."""
     return bytes((len(text),)) + text.encode()
 
 
 def _more(first: int) -> int:
-    """Returns how many bytes of a vint follow its first one."""
+    """Returns the number of bytes of a vint that follow its first byte."""
     if 0x80 <= first <= 0x8F:
         return 0x88 - first if first <= 0x87 else 0x90 - first
     return 0

@@ -34,7 +34,7 @@ from magnetar.offload.settings import AWS_S3, CLUSTER, DRIVER, MAX_BLOCK_BYTES, 
 _MOST_NAME = 1024
 """The maximum number of characters of a name in the metadata of an object: S3 accepts 2048 bytes."""
 _PROVIDER = "AWS_S3"
-"""The name of the driver in the recorded metadata, a constant in Pulsar's code."""
+"""The name under which Pulsar's code records this driver in the metadata of a ledger."""
 
 
 class S3Driver(OffloadDriver):
@@ -112,14 +112,15 @@ def _index(name: str) -> str:
 
 
 def _described(managed_ledger: str, cluster: str) -> Mapping[str, str]:
-    """Returns an object's metadata for people who look at the bucket; Pulsar writes the same metadata."""
+    """Returns the metadata of an object for people who examine the bucket; Pulsar writes the same
+    metadata."""
     named = {"managedledgername": managed_ledger, CLUSTER.lower(): cluster}
     return {name: value for name, value in named.items() if 0 < len(value) <= _MOST_NAME}
 
 
 def _block_bytes(settings: S3Settings, record: LedgerRecord) -> int:
-    """Returns the length of blocks in bytes: longer than configured if the ledger would need too many
-    blocks."""
+    """Returns the length of blocks in bytes: the configured length, or a larger one if the ledger would need
+    too many blocks."""
     everything = record.length + (record.last_entry_id + 1) * ENTRY_HEADER_BYTES
     # Half of the parts, as padding may take up to half of each block.
     least = everything // (MOST_PARTS // 2)
@@ -194,8 +195,8 @@ class ObjectWriter(OffloadWriter):
         return OffloadedLedger(entries, length, self._position + len(index), len(self._blocks))
 
     def _compare(self) -> None:
-        """Compares the data object with the uploaded data: by its entity tag if the store computes it from
-        the parts, otherwise by reading it.
+        """Compares the data object with the uploaded data: by its entity tag if the store computes the tag
+        from the parts, otherwise by reading the object.
 
         :raises OffloadedLedgerDamaged: the data differs
         """

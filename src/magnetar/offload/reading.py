@@ -21,16 +21,15 @@ class PieceStart(NamedTuple):
 
     first_entry_id: int
     position: int
-    """The offset of the piece's first entry in the object or file, including the bytes that precede the
-    entry."""
+    """The offset, in the object or file, of the bytes that precede the piece's first entry."""
     end: int
-    """The end of the block, or of the file."""
+    """The offset of the end of the block in an object; 0 in a file, which is read to its end."""
     length: int = 0
     """The size of the first entry in bytes; 0: unknown."""
 
 
 class PieceReader(OffloadedReader):
-    """Reads pieces, and remembers their starts."""
+    """Reads entries in pieces, and remembers where the pieces start."""
 
     def __init__(self, name: str, record: LedgerRecord, first_entry_id: int, read_bytes: int) -> None:
         """:param name: the name of the object or file, for errors
@@ -103,7 +102,7 @@ class PieceReader(OffloadedReader):
 
     @abstractmethod
     def _start_before(self, entry_id: int) -> PieceStart:
-        """Returns the last known start in the same block at or before an entry."""
+        """Returns the last known start of a piece, at or before an entry and in the same block."""
 
     @abstractmethod
     def _piece_at(self, start: PieceStart) -> Piece:

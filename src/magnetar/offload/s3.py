@@ -1,4 +1,5 @@
-"""An S3-compatible store, with the operations that offloading needs. Its bucket is listed only for users.
+"""An S3-compatible store, with the operations that offloading needs. The objects in its bucket are listed
+only for users.
 
 The library is botocore, which the extra ``offload`` installs; it is imported with the first driver for S3.
 """
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
-"""Pulsar refuses objects without this metadata. The name is in lower case in requests, too."""
+"""The metadata without which Pulsar refuses an object; its name must be in lower case in requests, too."""
 _LISTED = 20
-"""The number of objects that one job lists; each costs a request."""
+"""The maximum number of objects that one call lists, because each object costs a further request."""
 MOST_PARTS = 10_000
 """The maximum number of parts of one multipart upload."""
 _TYPE = "application/octet-stream"
@@ -102,8 +103,8 @@ class S3Store:
         return str(answer["ETag"])
 
     def complete_upload(self, name: str, upload_id: str, etags: Sequence[str]) -> None:
-        """Joins the parts to one object. If the answer to an earlier attempt was lost, the store may have
-        forgotten the upload; the caller then compares the object.
+        """Joins the parts to one object. If the answer to an earlier attempt was lost, the store may no
+        longer know the upload; the caller must then check whether the object is complete.
 
         :raises OffloadedLedgerMissing: the upload does not exist
         """
@@ -166,7 +167,7 @@ class S3Store:
         """Returns the size and the entity tag of an object.
 
         :raises OffloadedLedgerMissing: the object does not exist
-        :raises OffloadedLedgerDamaged: another program stored it
+        :raises OffloadedLedgerDamaged: another program stored the object
         """
         answer = self._call(name, lambda: self._client.head_object(Bucket=self._bucket, Key=name))
         _check_version(name, answer["Metadata"])
@@ -176,7 +177,7 @@ class S3Store:
         """Returns the content of an object.
 
         :raises OffloadedLedgerMissing: the object does not exist
-        :raises OffloadedLedgerDamaged: another program stored it
+        :raises OffloadedLedgerDamaged: another program stored the object
         """
         return self._get(name, {})
 
@@ -184,7 +185,7 @@ class S3Store:
         """Returns the bytes from ``start`` up to but not including ``end``.
 
         :raises OffloadedLedgerMissing: the object does not exist
-        :raises OffloadedLedgerDamaged: another program stored the object, or it is shorter
+        :raises OffloadedLedgerDamaged: another program stored the object, or the object is too short
         """
         data = self._get(name, {"Range": f"bytes={start}-{end - 1}"}, start)
         if len(data) != end - start:
@@ -242,8 +243,8 @@ class S3Store:
 
 
 def tag_of_parts(digests: Sequence[bytes]) -> str:
-    """Returns the entity tag that S3 computes for an object of several parts, unless it encrypts with keys of
-    its own.
+    """Returns the entity tag that S3 computes for an object of several parts, unless S3 encrypts the object
+    with keys of its key management service.
 
     :param digests: the MD5 of each part
     """
@@ -303,8 +304,8 @@ def _client(settings: S3Settings) -> BaseClient:
 
 
 class _Role:
-    """Credentials of a role from Amazon's STS, or from the service in ``AWS_ENDPOINT_URL_STS``; renewed
-    before they expire."""
+    """The credentials of a role, from Amazon's STS or from the service in ``AWS_ENDPOINT_URL_STS``; they are
+    renewed before they expire."""
 
     def __init__(self, settings: S3Settings, config: Config, loader: Loader) -> None:
         self._settings = settings
@@ -314,7 +315,7 @@ class _Role:
     def load_credentials(self) -> DeferredRefreshableCredentials:
         """Returns the credentials for botocore's client; the first request assumes the role.
 
-        :raises NoCredentialsError: there are no credentials with which the role could be assumed
+        :raises NoCredentialsError: no credentials are available with which the role could be assumed
         """
         from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
         from botocore.exceptions import NoCredentialsError

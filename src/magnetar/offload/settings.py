@@ -1,4 +1,4 @@
-"""The store of offloaded ledgers, as configured for the broker, a namespace or a topic."""
+"""The settings of the store of offloaded ledgers, from the broker, a namespace or a topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.offload.interface import OffloadMisconfigured
 
 MIN_BLOCK_BYTES = 5 << 20
-"""The minimum size of a part, except the last one, in S3."""
+"""The minimum size in bytes that S3 accepts for a part, except the last one."""
 MAX_BLOCK_BYTES = (1 << 31) - 1
 DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_READ_BYTES = 1 << 20
@@ -40,11 +40,11 @@ class S3Settings:
     block_bytes: int = DEFAULT_BLOCK_BYTES
     read_bytes: int = DEFAULT_READ_BYTES
     role: str = ""
-    """The ARN of the role that requests assume with these credentials; empty: none."""
+    """The ARN of the role that is assumed with these credentials for all requests; empty: no role."""
     role_session: str = DEFAULT_ROLE_SESSION
     """The name of the role's session in Amazon's logs."""
     cluster: str = ""
-    """The name of the broker's cluster for the metadata of objects; empty: none."""
+    """The name of the broker's cluster for the metadata of objects; empty: the metadata has no cluster."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class FileSettings:
     """The location of offloaded ledgers in a file system."""
 
     profile: str = ""
-    """Comma-separated paths of Hadoop's configuration in XML; empty: none."""
+    """Comma-separated paths of Hadoop's configuration files in XML; empty: no file."""
     uri: str = ""
-    """The base; it overrides ``fs.defaultFS`` of the profile; empty: the profile applies."""
+    """The base of offloaded ledgers, which overrides ``fs.defaultFS`` in the profile; empty: the profile
+    applies."""
 
 
 def checked_driver(name: str) -> str:
@@ -161,7 +162,8 @@ def missing_place() -> OffloadMisconfigured:
 
 
 def local_path(setting: str, uri: str) -> Path:
-    """Returns the path in a ``file:`` URI or an absolute path.
+    """Returns the path that a ``file:`` URI or an absolute path names.
+    :param setting: the name of the setting, for errors
 
     :raises OffloadMisconfigured: the URI is of another kind, or the path is relative
     """

@@ -47,7 +47,7 @@ Content = Callable[[BrokerSettings], Mapping[str, object]]
 
 
 class Membership:
-    """The membership of a broker in its cluster, from :meth:`join` to :meth:`leave`."""
+    """The membership of a broker in its cluster, from :meth:`join` to :meth:`retire`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Membership:
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
         """Returns the function that creates the ownership of bundles, and the access to other brokers.
 
-        :param known: settings that contain the final HTTP address
+        :param known: the broker's settings, which already contain its final HTTP address
         """
         leadership = self.leadership = Leadership(
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
@@ -104,7 +104,7 @@ class Membership:
     async def join(self, known: BrokerSettings) -> None:
         """Registers the broker, which can then lead the cluster and acquire bundles.
 
-        :raises ServedByAnother: another process excludes this broker
+        :raises ServedByAnother: another process prevents this broker from serving
         :raises MetadataError: the store refused
         """
         await self._registration.announce(known, self._patience_seconds)
@@ -116,8 +116,8 @@ class Membership:
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
-        """Returns the brokers to which this broker's bundles should go when it stops, by bundle; empty if
-        this broker is not the leader, or after :meth:`retire`."""
+        """Returns the id of the broker that should own each of this broker's bundles when it stops, by
+        bundle; empty if this broker is not the leader (any more, after :meth:`retire`)."""
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:
@@ -139,9 +139,9 @@ class Membership:
         return found
 
     async def retire(self) -> bool:
-        """Stops acquiring bundles; the broker keeps its present bundles.
-
-        :returns: whether the broker's registrations are withdrawn
+        """Stops acquiring bundles, withdraws the registration and resigns as leader; the broker keeps its
+        present bundles.
+        :returns: whether the registration and the leadership could be withdrawn
         """
         withdrawn = True
         if self.ownership is not None:
@@ -175,7 +175,7 @@ def whole(namespace: NamespaceName) -> Bundle:
 
 
 class ServedByAnother(MetadataError):
-    """Another process excludes this broker; the message contains the process."""
+    """Another process prevents this broker from serving; the message names the process."""
 
 
 class Registration:
@@ -196,7 +196,8 @@ class Registration:
         """Registers the broker, or updates its addresses.
 
         :param patience_seconds: maximum time to wait for the end of an earlier process's session, in seconds
-        :raises ServedByAnother: the session did not end in time, or another process excludes this broker
+        :raises ServedByAnother: the earlier session did not end in time, or another process prevents this
+            broker from serving
         :raises MetadataError: the store refused
         """
         value = _encoded(self._content(broker))
@@ -227,12 +228,13 @@ class Registration:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Returns the processes that exclude this broker at present; if there are none, registers the broker.
+        """Registers the broker, and returns the processes that prevent it from serving at present; if there
+        are any, the broker is not registered.
 
         Exporters look for brokers, and brokers for exporters. Each process registers before it looks, so that
         two processes that start together detect each other.
 
-        :raises ServedByAnother: a process excludes this broker, and waiting does not help
+        :raises ServedByAnother: a process prevents this broker from serving, and waiting does not help
         """
         own = path.rpartition("/")[2]
         try:
@@ -312,7 +314,7 @@ def _encoded(record: Mapping[str, object]) -> bytes:
 
 
 def _load_manager(node: Node | None) -> str:
-    """Returns the load manager in a broker's record; empty if the record does not contain it."""
+    """Returns the class of the load manager in a broker's record; empty if the record does not name one."""
     if node is None:
         return ""
     try:

@@ -43,8 +43,8 @@ Tell = Callable[[str], None]
 _NEW_FILE = f"{METADATA}/recovered.sqlite"
 _SUFFIXES = ("", "-wal", "-shm")
 HOLDER = "magnetar-recovered"
-"""A subscription that recovery creates at the beginning of each restored topic. It keeps the messages of lost
-subscriptions, which would otherwise be deleted when the topic is loaded.
+"""The subscription that recovery creates at the beginning of each restored topic. It keeps the topic's
+messages for subscriptions that were lost; otherwise the messages would be deleted when the topic is loaded.
 """
 
 
@@ -53,7 +53,7 @@ class NotRecovered(Exception):
 
 
 def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
-    """Rebuilds the metadata, and keeps the old files under other names.
+    """Rebuilds the metadata of a stopped broker from its ledgers, and keeps the old files under other names.
 
     :param tell: called with a sentence about each step
     :param check: whether only to report what would be rebuilt
@@ -156,7 +156,8 @@ async def _salvage(io: Io, settings: Settings, ledgers: EmbeddedLedgerStore, tel
 
 
 def _replace(io: Io, tell: Tell) -> None:
-    """Replaces the files. Moves the old files first, so that a start after a crash in between is refused."""
+    """Replaces the metadata files. The old files are moved first, so that a broker cannot start if a crash
+    interrupts the replacement."""
     now = datetime.fromtimestamp(io.clock.wall_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     for suffix in _SUFFIXES:
         path = f"{METADATA_FILE}{suffix}"
@@ -175,7 +176,7 @@ def _remove(io: Io, path: str) -> None:
 
 
 class Salvage:
-    """Adds information from ledgers to the metadata; of existing records, only the lists of ledgers change.
+    """Adds information from ledgers to the metadata; in existing records, only lists of ledgers are changed.
     Each ledger records the name of its topic, subscription or schema. Information outside of ledgers is
     lost: policies, permissions, and cursors that an orderly stop moved into the metadata.
     """
@@ -197,7 +198,7 @@ class Salvage:
         self._cursors: dict[tuple[str, str], LedgerMetadata] = {}
         self._schemas: dict[str, list[LedgerMetadata]] = {}
         self._restored: list[str] = []
-        """Topics that the metadata did not have."""
+        """The paths of topics that were not in the metadata before."""
 
     async def run(self) -> None:
         bundles = self._settings.default_number_of_namespace_bundles

@@ -25,7 +25,8 @@ def orphaned_ledgers(
 ) -> int:
     """Searches for orphaned ledgers, while brokers may serve; returns their number.
 
-    :param hours: minimum age of the ledgers; the record of a younger ledger is possibly not written yet
+    :param hours: minimum age of orphaned ledgers in hours; the record that refers to a younger ledger may
+        not be written yet
     :param tell: called with a sentence about each ledger
     :raises NotExported: the cluster does not exist
     :raises LedgerError: the ledger store cannot be opened, or a ledger cannot be examined

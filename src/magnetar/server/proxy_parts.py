@@ -27,7 +27,7 @@ from magnetar.server.cluster_stores import Patience, open_zookeeper
 def targets_of(settings: ProxySettings) -> AllowedTargets:
     """Returns the filter of the brokers that the proxy connects clients to.
 
-    :raises SettingsContradict: a list cannot be read
+    :raises SettingsContradict: a list of allowed targets is malformed
     """
     try:
         return AllowedTargets(
@@ -90,7 +90,8 @@ def service_of(
     """Creates the service of a proxy from its settings.
 
     :param redirects: whether to redirect clients to a broker instead of forwarding their requests
-    :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read
+    :raises SettingsContradict: the credentials of the proxy are not valid, or the list of load balancers is
+        malformed
     """
     try:
         balancers = networks_of(settings.magnetar_ha_proxy_trusted_addresses)

@@ -35,7 +35,7 @@ _ANY_NUMBER = 1 << 30
 @dataclass(frozen=True)
 class ProxyProcessOptions(OptionsBeside):
     discovery: bool = False
-    """Whether clients are redirected to a broker instead of forwarding their requests."""
+    """Whether the process redirects clients to a broker instead of forwarding their requests."""
 
 
 def run_proxy(options: ProxyProcessOptions) -> int:
@@ -53,7 +53,7 @@ def run_proxy(options: ProxyProcessOptions) -> int:
 
 
 class _Proxy:
-    """The parts of the process; they are stopped in the order of their creation."""
+    """The parts of the process, which are stopped in the reverse order of their creation."""
 
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
@@ -149,8 +149,8 @@ def _check(settings: ProxySettings) -> None:
 
 
 def _hosts(settings: ProxySettings) -> Hosts | None:
-    """Returns the accepted host names of the proxy; None: any, because clients authenticate to the proxy or
-    the brokers.
+    """Returns the host names under which HTTP requests may address the proxy; None: any name, because clients
+    authenticate to the proxy or the brokers.
     """
     if settings.authentication_enabled or settings.forward_authorization_credentials:
         return None

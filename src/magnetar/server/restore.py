@@ -92,7 +92,7 @@ def restore_backup(wanted: RestoreRequest) -> Backup:
 def _refuse_others(data_dir: Path) -> None:
     """Refuses directories with other files.
 
-    :raises BackupRefused: a file was not written by this command
+    :raises BackupRefused: the directory contains a file that this command has not written
     """
     if not data_dir.exists():
         return
@@ -208,9 +208,8 @@ def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
 
 
 def _check_there(folder: BackupFolder, file: StoredFile) -> None:
-    """Checks that a copy exists.
-
-    :raises BackupRefused: there is no copy, or it has another size
+    """Checks that the folder contains the copy of a file.
+    :raises BackupRefused: the copy is missing, or has another size
     """
     place = folder.place_of(file)
     try:
@@ -222,9 +221,11 @@ def _check_there(folder: BackupFolder, file: StoredFile) -> None:
 
 
 def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
-    """Compares a copy with its checksum.
-
-    :raises BackupRefused: the copy differs
+    """Compares the size and the checksum of a copy with those in the manifest.
+    :param place: the path of the copy
+    :param size: the actual size of the copy, in bytes
+    :param sha256: the actual checksum of the copy
+    :raises BackupRefused: the copy is damaged
     """
     if (size, sha256) != (file.bytes, file.sha256):
         raise BackupRefused(

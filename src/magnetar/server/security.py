@@ -127,7 +127,7 @@ def authenticator(
 ) -> Authenticator:
     """Returns the authenticator of clients.
 
-    :param given: the settings of the file by name, with secrets in plain text
+    :param given: the settings in the configuration file by name, with secrets in plain text
     :param proxies: returns the current roles of proxies, which can act on behalf of other roles
     :raises SettingsContradict: a provider is unknown, or cannot work with the settings
     """
@@ -248,7 +248,9 @@ def tls_files(settings: ListenerSettings) -> TlsFiles:
 
 
 def tls_rules(settings: ListenerSettings, *, http: bool) -> TlsRules:
-    """Returns the versions and ciphers of a listener."""
+    """Returns the TLS versions and ciphers of a listener.
+    :param http: whether the listener is one of HTTP
+    """
     protocols: Sequence[str] = settings.tls_protocols
     ciphers: Sequence[str] = settings.tls_ciphers
     if http:

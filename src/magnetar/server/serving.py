@@ -49,11 +49,11 @@ _LOOK_SECONDS = 1.0
 _GROWN = 500
 """Number of new topics and connections after which live objects are frozen again (``gc.freeze``)."""
 _GONE = 10_000
-"""Number of closed connections after which a full garbage collection runs: each connection leaves 25 objects
-in reference cycles."""
+"""Number of closed connections after which a full garbage collection runs, because each connection leaves 25
+objects in reference cycles."""
 _TOPICS_LIKE_A_CONNECTION = 10
-"""Number of closed or deleted topics that count as one closed connection. Reference counting usually frees
-topics; for the rare ones that leave objects in cycles, a full collection runs after at most 100,000
+"""Number of closed or deleted topics that count as one closed connection. Reference counting frees most
+topics; because a few leave objects in reference cycles, a full collection runs after at most 100,000
 topics."""
 _THRESHOLDS = (2_000, 5, 400)
 """Thresholds of the garbage collector's three generations. A scrape of ten thousand topics causes no full
@@ -86,9 +86,10 @@ class Stores:
     measured: Sequence[MeasuredStore] = ()
     """The stores whose operations are measured for the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
-    """For a broker of a cluster: creates its ownership and the access to other brokers. None: standalone."""
+    """Returns, for a broker of a cluster, the function that makes its ownership, and the access to other
+    brokers; None: the broker is standalone."""
     load: Callable[[], LoadDesk] | None = None
-    """Returns the load management; called after :attr:`among`."""
+    """Returns the load management; called after :attr:`among`. None: the broker is standalone."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
     """Settings of these parts that can change at run time, and functions that apply their changes."""
     snapshots: Callable[[], SnapshotAccess] | None = None
@@ -201,7 +202,8 @@ class ServingBroker:
             await self._broker.use(self._known(stores.metadata_url))
 
     def _known(self, metadata_url: str) -> BrokerSettings:
-        """Returns the broker's settings, with the ports that are known so far."""
+        """Returns the broker's settings with the advertised addresses that follow from the ports known so
+        far."""
         place = self._place
         fixed = {bind.scheme: bind.port for bind in place.bind_addresses if not bind.listener}
         ports = {**fixed, **self._binary_ports, **place.http_ports}
@@ -230,7 +232,7 @@ class ServingBroker:
     async def _stop_serving(self) -> bool:
         """Stops serving, also after a failed start; the stores stay open.
 
-        :returns: False if the metadata does not record the end of every topic and bundle
+        :returns: False if the metadata may still show a topic or bundle as served by this broker
         """
         if self._collector is not None:
             self._collector.stop()
@@ -276,11 +278,11 @@ def _metadata_metrics(store: MeasuredStore) -> MetadataMetrics:
 
 
 class Collector:
-    """Avoids full garbage collections: with ten thousand topics, a full collection takes a tenth of a second
-    and frees nothing. Objects of new topics and connections are frozen (``gc.freeze``). Reference counting
-    frees closed topics and connections, except for a few objects in cycles per connection: after 10,000
-    closed connections or 100,000 topics, one full collection runs; its duration is recorded like that of
-    other work that blocks the loop."""
+    """Avoids full garbage collections, which take a tenth of a second with ten thousand topics and free
+    nothing. Objects of new topics and connections are frozen (``gc.freeze``). Reference counting frees closed
+    topics and connections, except for a few objects per connection in reference cycles. Therefore one full
+    collection runs after 10,000 closed connections or 100,000 closed topics; its duration is recorded like
+    that of other work that blocks the loop."""
 
     def __init__(self, io: Io, wheel: TimerWheel, broker: BrokerService) -> None:
         self._io = io

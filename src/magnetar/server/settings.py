@@ -137,7 +137,7 @@ def offload_fields(settings: Settings) -> Mapping[str, object]:
     """Returns the defaults for fields that the ``OffloadPolicies`` of neither the topic nor its namespace
     set.
 
-    :raises SettingsContradict: the driver is not supported, or a setting of it is missing or invalid
+    :raises SettingsContradict: the driver is not supported, or one of its settings is missing or invalid
     """
     driver = settings.managed_ledger_offload_driver
     stores = _of_stores(settings)
@@ -186,7 +186,7 @@ def _check_profile(values: Mapping[str, str], driver: str) -> None:
 
 
 def _general(general: int | None, own: int, default: int | None = None) -> int:
-    """Returns the specific setting if it differs from ``default``; otherwise the general setting, if set."""
+    """Returns ``general``, or ``own`` if ``general`` is None or ``own`` differs from its ``default``."""
     return own if general is None or default not in (None, own) else general
 
 
@@ -242,7 +242,8 @@ def offload_driver(settings: Settings) -> OpenDriver:
 
 
 def retention_settings(settings: Settings) -> RetentionSettings:
-    """Returns the default retention: -1 disables a bound; if one value is 0, there is no retention."""
+    """Returns the default retention: -1 for a limit that does not apply; if one limit is 0, nothing is
+    retained."""
     minutes, mebibytes = settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
     return RetentionSettings(
         time_ms=minutes * _MINUTE_MS if minutes >= 0 else -1,
@@ -417,7 +418,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
 
 
 def transaction_settings(settings: Settings) -> TransactionSettings | None:
-    """Returns the settings of transactions; None: they are disabled."""
+    """Returns the settings of transactions; None: transactions are disabled."""
     if not settings.transaction_coordinator_enabled:
         return None
     # Most brokers have no transactions.
@@ -452,7 +453,7 @@ def _strategy(name: str, unset: str) -> str:
 
 
 def broker_policies(settings: Settings) -> EffectivePolicies:
-    """Returns the defaults of topics for policies that neither the topic nor its namespace sets."""
+    """Returns the policies that apply where neither the topic nor its namespace sets them."""
     partitioned = settings.allow_auto_topic_creation_type == "partitioned"
     return EffectivePolicies(
         retention=Retention(

@@ -66,7 +66,8 @@ class Snapshots:
         return len(self._held)
 
     async def take(self, seconds: int | None) -> Mapping[str, object]:
-        """Takes a snapshot; its files keep their names and bytes until it is released or expires.
+        """Takes a snapshot; its files keep their names and contents until the snapshot is released or
+        expires.
 
         :param seconds: time to keep the snapshot, from 1 to 3600 s; None: 60 s
         :raises InvalidRequest: ``seconds`` is out of range
@@ -137,7 +138,8 @@ class Snapshots:
         }
 
     def prolong(self, snapshot_id: str, seconds: int | None) -> Mapping[str, object]:
-        """Extends a snapshot to ``seconds`` from now.
+        """Changes the time of a snapshot's expiry to ``seconds`` from now.
+        :param seconds: from 1 to 3600 s; None: 60 s
 
         :raises NotFound: the snapshot was released, or has expired
         :raises InvalidRequest: ``seconds`` is out of range
@@ -153,7 +155,7 @@ class Snapshots:
         return {"id": snapshot_id, "seconds": held_for}
 
     def release(self, snapshot_id: str) -> None:
-        """Releases the files of a snapshot; does nothing if it does not exist."""
+        """Releases the files of a snapshot; does nothing if the snapshot does not exist."""
         held = self._held.pop(snapshot_id, None)
         if held is not None:
             held.expiry.cancel()
@@ -186,7 +188,7 @@ class Snapshots:
                 self._io.disk.unlink(path)
 
     def _remove_leftovers(self) -> None:
-        """Removes the snapshot files of an earlier process, which are no longer accessible."""
+        """Removes the snapshot files that an earlier process left behind."""
         disk = self._io.disk
         if disk.exists(SNAPSHOTS):
             for name in disk.names(SNAPSHOTS):

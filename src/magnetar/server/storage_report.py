@@ -21,7 +21,7 @@ _DAY_SECONDS = 86_400
 
 
 class StorageReport:
-    """The storage report of a process with an embedded store."""
+    """The storage report of a standalone broker, which has an embedded ledger store."""
 
     def __init__(
         self, broker: BrokerService, stores: EmbeddedStores, guard: DiskGuard, orphans: OrphanedLedgers
@@ -33,7 +33,7 @@ class StorageReport:
         self._orphans = orphans
 
     def disk(self) -> dict[str, object]:
-        """Returns statistics of the device; ``secondsUntilFull`` is None unless the device is filling."""
+        """Returns statistics of the device; ``secondsUntilFull`` is None unless free space decreases."""
         use, gate = self._guard.use, self._broker.upkeep.storage_gate
         return {
             "totalBytes": use.total,
@@ -82,8 +82,8 @@ class StorageReport:
         ]
 
     def metrics(self) -> dict[str, float]:
-        """Returns gauges by name; ``magnetar_storage_disk_seconds_until_full`` exists only while the disk is
-        filling.
+        """Returns gauges by name; ``magnetar_storage_disk_seconds_until_full`` exists only while the free
+        space decreases.
         """
         disk, space = self._guard, self._store.space()
         done = space.compactions
@@ -167,8 +167,12 @@ def _row(topic: Topic) -> dict[str, object]:
 
 def forecast(topic: Topic, backlog: int, retained: int) -> int:
     """Returns the estimated size of a topic one day from now, in bytes, if publishing and consuming continue
-    at the rates of the last minute. The backlog grows at the rate of the slowest durable subscription,
-    limited by expiry and quotas. Consumed messages remain for the retention time."""
+    at the rates of the last minute. The backlog changes by what is published and not consumed by the durable
+    subscription with the lowest rate, within the limits of expiry and quotas. Consumed messages remain for
+    the retention time.
+    :param backlog: the present backlog, in bytes
+    :param retained: the bytes of acknowledged messages that are kept at present
+    """
     policies, incoming = topic.policies, topic.rate_in.bytes_per_second
     durable = [s for s in topic.subscriptions.values() if s.durable]
     consumed = min((s.rate_out.bytes_per_second for s in durable), default=incoming)

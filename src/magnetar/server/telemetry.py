@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SERVICE_NAME = "pulsar-broker"
-"""Pulsar's own service name, which dashboards and alerts use."""
+"""The default service name, which is Pulsar's, because dashboards and alerts use that name."""
 
 
 def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None:
@@ -75,7 +75,7 @@ def exporter(
 
 
 def warn_without_telemetry(environment: Mapping[str, str]) -> None:
-    """Warns if the environment enables telemetry for a process that does not send telemetry."""
+    """Logs a warning if the environment enables telemetry; for processes that do not send telemetry."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "false":
         log.warning(
             "OTEL_SDK_DISABLED=false has no effect: only brokers send telemetry; scrape /metrics instead"

@@ -70,7 +70,7 @@ async def _started(
 
 
 class _WebSockets:
-    """The parts of the process; they are stopped in the order of their creation."""
+    """The parts of the process, which are stopped in the reverse order of their creation."""
 
     def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, loaded: LoadedWebSockets) -> None:
         self._io = io
@@ -78,7 +78,7 @@ class _WebSockets:
         self._loaded = loaded
         self._settings = loaded.settings
         self._shared: MetadataStore | None = None
-        """The configuration store."""
+        """The configuration store; None: the settings name none."""
         self._tls: ListenerTls | None = None
         self._access = Access()
         self._service: WebSocketService | None = None
@@ -149,7 +149,7 @@ class _WebSockets:
         return url
 
     def _client(self) -> Client:
-        """Creates a client. The start does this too, so that it reports unusable settings."""
+        """Creates a client of the brokers; called during the start, so that unusable settings prevent it."""
         settings = self._settings
         checks = TlsChecks(
             issuer=not settings.tls_allow_insecure_connection, name=settings.tls_hostname_verification_enabled

@@ -42,7 +42,8 @@ class WebSockets:
         revocation: Revocation,
     ) -> None:
         """:param addresses: returns the broker's own addresses
-        :param revocation: closes the WebSockets of users without valid permissions or credentials
+        :param revocation: closes WebSockets whose users have lost their permissions, or whose credentials are
+            no longer valid
         """
         self._loop = loop
         self._settings = settings
