@@ -93,7 +93,7 @@ def column_type(
 ) -> DataType:
     """Returns the column type for an Avro definition.
 
-    :param names: the named types that are already known; None: none
+    :param names: the named types that are already known, which the function extends; None: no type is known
     :param at: the path of the field, for errors
     :param has_members: whether a union of several types becomes a struct with a field for each type
     :raises SparkSourceError: the definition is recursive, or has a union of several types without
@@ -226,8 +226,8 @@ def with_members(definition: object, *, are_named: bool, at: str = "union") -> A
 
 
 def _default_of(field: dict[str, object]) -> dict[str, object]:
-    """Returns the default of a field whose type is a union; in Avro, the default has the first type of the
-    union.
+    """Returns the changed default of a field whose type is a union of several types, as part of the field;
+    otherwise nothing. In Avro, the default of a union has the first type of the union.
     """
     union = field["type"]
     if field.get("default") is None or not isinstance(union, list):
@@ -237,7 +237,7 @@ def _default_of(field: dict[str, object]) -> dict[str, object]:
 
 
 def branch_of(definition: object) -> str:
-    """Returns the name by which types in unions are matched."""
+    """Returns the name of a type in a union, by which the types of two unions are matched."""
     if isinstance(definition, dict):
         definition = definition["name"] if "name" in definition else definition["type"]
     return re.sub("[^A-Za-z0-9_]", "_", str(definition).rpartition(".")[2])

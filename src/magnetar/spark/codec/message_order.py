@@ -20,15 +20,15 @@ _udf: Any = arrow_udf
 
 
 def sort_key(message_id: Column) -> Column:
-    """Converts the column ``__messageId`` to bytes whose order is the order of a topic's messages; null
-    remains null.
+    """Converts the column ``__messageId`` to bytes that sort in the order of a topic's messages; null remains
+    null.
     """
     key: Column = _udf(keys_of, BinaryType())(message_id)
     return key
 
 
 def keys_of(ids: pa.Array) -> pa.Array:
-    """Returns for each message id bytes whose order is the order of a topic's messages.
+    """Returns, for each message id, bytes that sort in the order of a topic's messages; null for null.
 
     :raises ValueError: an item is not a message id
     """

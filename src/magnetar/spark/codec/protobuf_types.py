@@ -116,8 +116,8 @@ class MessageLayout:
         return StructType(found or [StructField(_PRESENT, BooleanType())])
 
     def followed_by(self, later: MessageLayout, at: str = "value") -> MessageLayout:
-        """Returns the combined layout of this version and a later one. A field keeps the name of this
-        version, and gets the type of the later one.
+        """Returns the combined layout of this schema version and a later one. A field keeps the name that it
+        has in this version, and gets the type that it has in the later one.
 
         :raises SparkSourceError: fields with different numbers have the same name; the error text names the
             field
@@ -221,8 +221,8 @@ def _map_entry(field: FieldDescriptor) -> Descriptor | None:
 
 
 def _special(message: Descriptor) -> str:
-    """Returns the column type, as in :data:`_SCALARS`, of a message type that does not become a struct;
-    empty: it becomes a struct.
+    """Returns the key of :data:`_SCALARS` for a standard message type that does not become a struct; empty:
+    the message type becomes a struct.
     """
     if message.full_name == _TIMESTAMP:
         return "timestamp"
@@ -269,8 +269,8 @@ def _described_by_numbers(
     pool: descriptor_pool.DescriptorPool, fields: list[dict[str, object]]
 ) -> Descriptor:
     """Returns a message type with the fields in a ``__PARSING_INFO__`` list, which lacks the definitions of
-    nested messages and enums. Nested messages become bytes, and enums become numbers. The list does not say
-    which fields have presence, so every field gets it.
+    nested messages and enums. Nested messages become bytes, and enums become numbers. The list does not tell
+    which fields have presence, so all fields are treated as if they had.
     """
     file = FileDescriptorProto(name="parsing_info.proto", syntax="proto2")
     message = file.message_type.add(name="Root")

@@ -39,7 +39,7 @@ BATCH_BYTES = 2 << 20
 
 
 class EntryPart(NamedTuple):
-    """The messages ``[first, end)`` of a stored entry; an ``end`` of -1 means the end of the entry."""
+    """The messages ``[first, end)`` of a stored entry; if ``end`` is -1, all messages from ``first`` on."""
 
     ledger_id: int
     entry_id: int
@@ -155,7 +155,7 @@ class ColumnsOf(Protocol):
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
         """Returns the columns by name, and for each row whether its payload could be converted (None: all
-        rows). The other rows are passed to ``malformed``.
+        payloads were). Messages whose payload could not be converted are passed to ``malformed``.
         """
         ...
 
@@ -237,7 +237,9 @@ def _batch(
 
 
 def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
-    """Returns the indexes of rows whose only problem is that they have no key."""
+    """Returns the indexes of rows without a key; rows with malformed payloads are left out.
+    :param intact: for each row, whether its payload could be converted; None: all payloads were
+    """
     valid = rows.keys.valid
     return {
         row
@@ -315,7 +317,7 @@ class OriginColumns:
         self._sources.append(metadata.replicated_from if metadata.HasField("replicated_from") else None)
 
     def taken(self, schema: pa.Schema) -> dict[str, pa.Array]:
-        """Returns by name the columns of the messages that were added since the last call."""
+        """Returns the columns of the messages that were added since the last call, by the column's name."""
         by_name = {
             "__producerName": self._producers,
             "__replicateTo": self._destinations,

@@ -105,16 +105,16 @@ class Definition:
     ``text`` applies to them, too.
     """
     refused: tuple[tuple[int, str], ...] = ()
-    """Versions whose messages are treated as malformed, with the reasons."""
+    """Schema versions whose messages are treated as malformed, each with the reason."""
 
 
 NOTHING = Definition("BYTES")
 
 
 def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
-    """Returns a topic's schema; if the topic has none, the schema of bytes.
-
+    """Returns a topic's schema; if the topic has no schema, the schema of bytes.
     :param version: the version; None: the newest version
+    :raises NotFound: the topic's schema does not have this version
     """
     try:
         found = admin.schema(str(TopicName.parse(topic).base), version)
@@ -180,9 +180,8 @@ def definition_of_fitting_versions(
     refusal: Callable[[Definition], str],
 ) -> Definition:
     """Like :func:`definition_of_all_versions`, but leaves out versions whose columns cannot be used.
-
-    :param refusal: returns why the columns of a version cannot be used, or an empty string; called from the
-        oldest version on
+    :param refusal: returns the reason why the columns of a version cannot be used; empty: they can be used.
+        It is called with the versions from the oldest on
     :raises SparkSourceError: no version can be used
     """
     base = str(TopicName.parse(topic).base)
@@ -274,7 +273,7 @@ def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
 
 def shared_definition(connection: Connection) -> Definition:
     """Returns the schema that all topics of a query share; if their schemas differ and the options permit
-    this, the schema of bytes.
+    different schemas, returns the schema of bytes.
 
     :raises SparkSourceError: the schemas differ
     """

@@ -34,8 +34,8 @@ __all__ = [
 _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
 Columns = dict[str, pa.Array]
 Whole = Callable[[Bytes, pa.Array], Columns | None]
-"""Converts payloads to columns; gets them as :class:`Bytes` and as an array without nulls. Returns None if
-some payloads do not match the schema.
+"""Converts payloads to columns; gets the payloads both as :class:`Bytes` and as an array without nulls.
+Returns None if some payloads do not match the schema.
 """
 _SCALED = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
 _AS_THEY_ARE = ("timestamp-micros", "local-timestamp-micros", "date")
@@ -68,7 +68,7 @@ class ColumnBuilder:
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
         """Returns the columns by name, and for each row whether its payload could be converted (None: all
-        rows). The other rows are passed to ``malformed``.
+        payloads were). Messages whose payload could not be converted are passed to ``malformed``.
         """
         whole = self._whole(values, rows)
         if whole is not None:
@@ -99,7 +99,7 @@ class ColumnBuilder:
         return columns, [row not in bad for row in range(len(raw))] if bad else None
 
     def _whole(self, values: pa.Array, rows: RowBuilder) -> dict[str, pa.Array] | None:
-        """Returns the columns of all messages at once; None: the messages must be converted one by one."""
+        """Converts all payloads at once and returns the columns; None: they must be converted one by one."""
         if self._wanted.kind == "KEY_VALUE" or values.null_count:
             return None
         versions = pc.unique(
@@ -146,7 +146,7 @@ class ColumnBuilder:
         return dict(zip(names, array.flatten(), strict=True))
 
     def _decoder(self, version: bytes) -> Decoder | str:
-        """Returns the decoder for messages of a schema version, or the reason why there is none."""
+        """Returns the decoder for messages of a schema version, or the reason why they cannot be decoded."""
         known = self._decoders.get(version)
         if known is None:
             known = self._decoders[version] = self._made(version)
@@ -312,8 +312,8 @@ class _Avro:
 
 
 def _alike(theirs: _Field, ours: _Field) -> bool:
-    """Whether values of the written field can be read as values of the wanted field without conversion; the
-    wanted field must permit null if the written one does.
+    """Whether values of a written field can be read as values of the wanted field without conversion; if the
+    written field permits null, the wanted field must permit it, too.
     """
     if theirs.null and not ours.null:
         return False

@@ -1,5 +1,5 @@
-"""Publishes a batch exactly once: first decides which staged files it consists of, then publishes all of
-them.
+"""Publishes a batch exactly once: first decides which staged files the batch consists of, then publishes all
+of them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 
 def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
-    """Publishes a batch; on return, each message is in its topic exactly once. Can be repeated for the same
-    batch after any failure; every call publishes the files of the first one.
+    """Publishes a batch; on return, each message is in its topic exactly once. The call can be repeated for
+    the same batch after any failure; all calls publish the files that the first call decided on.
 
     :raises StagingDamaged: staged files are missing or damaged
     :raises DeduplicationIsOff: a topic does not deduplicate messages
@@ -64,8 +64,8 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
 
 def _may_begin(options: QueryOptions, batch_id: int) -> bool:
-    """Whether it is certain that no message was published under another producer name than that of the
-    staging folder.
+    """Whether the staging folder may get a new producer name, because no message can have been published
+    under an earlier one, or the user accepts that.
     """
     return batch_id == 0 or options.new_staging
 
@@ -166,7 +166,11 @@ class _Commit:
         return producers
 
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
-        """Returns the highest sequence id of the batch in a topic whose broker has forgotten the producer."""
+        """Returns the highest sequence id of the batch that a topic contains, if the broker has forgotten the
+        producer; -1 if the topic contains no message of the batch.
+        :param base: the first sequence id of the batch
+        :raises DataLoss: entries that could be of the batch were deleted
+        """
         ledger_id, entry_id = manifest.behind[topic]
         if is_deleted(ledger_id, self._admin.topic_internal_stats(topic)):
             raise DataLoss(

@@ -222,8 +222,8 @@ def _event_times(column: pa.Array) -> memoryview:
 
 
 def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
-    """Returns the properties of each row, serialized as the beginning of ``SingleMessageMetadata``, as
-    offsets and bytes.
+    """Returns offsets and bytes of the properties of each row, serialized as the beginning of
+    ``SingleMessageMetadata``.
     """
     offsets = column.offsets
     rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]

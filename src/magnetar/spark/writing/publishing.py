@@ -39,8 +39,8 @@ WINDOW_BYTES = 8 << 20
 """For each topic: maximum total size of the payloads without a receipt, in bytes."""
 _PENDING_ENTRIES = 1000
 _FORMER_SECONDS = 30.0
-"""Maximum time in seconds until a broker notices that the producer of a killed driver is gone, and frees its
-name.
+"""Maximum time in seconds to wait until a broker notices that the producer of a killed driver is gone, and
+frees the producer's name.
 """
 _LOOK_AGAIN_SECONDS = 0.2
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
@@ -200,7 +200,9 @@ def is_deleted(ledger_id: int, internal_stats: Mapping[str, Any]) -> bool:
 
 
 async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:
-    """Awaits all, and returns their results; if any fail, raises the first failure after all have ended."""
+    """Awaits all ``work`` and returns the results in order; after failures, waits for the end of all work,
+    and raises the first failure.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     for each in results:
         if isinstance(each, BaseException):
@@ -237,8 +239,8 @@ class DirectPublisher:
         return self._thread.run(self._partitions(topic))
 
     def publish(self, entries: Iterable[CutEntry]) -> None:
-        """Publishes entries; returns when all are sent, even if up to :data:`WINDOW_BYTES` have no receipt
-        yet.
+        """Publishes entries; returns when all are sent. Up to about :data:`WINDOW_BYTES` of each topic may
+        have no receipt yet.
 
         :raises NotPublished: the cluster does not accept an entry
         """

@@ -168,7 +168,7 @@ def _batch_id() -> int:
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
-    """Returns the files in the order of the tasks' partitions."""
+    """Returns the staged files that tasks have reported, in the order of the tasks' partitions."""
     return [each.staged for each in messages if isinstance(each, TaskDone) and each.staged is not None]
 
 

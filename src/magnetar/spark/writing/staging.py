@@ -29,7 +29,7 @@ __all__ = ["Attempt", "Manifest", "StagedFile", "Staging", "staging_folder"]
 _HEADER = struct.Struct("<IIII")
 _CHUNK = 1 << 20
 _Json = dict[str, Any]
-"""The content of files with records; checksums show that this program wrote them."""
+"""The JSON content of a file with a record; the file's checksum shows that this program wrote it."""
 _VERSION = 1
 _TRANSACTIONAL_VERSION = 2
 _ATTEMPT, _COMMIT = "attempt-", "commit-"
@@ -200,7 +200,7 @@ class Staging:
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:
-        """Returns the manifest of a batch; None: its files are not fixed yet.
+        """Returns the manifest of a batch; None: the files of the batch are not fixed yet.
 
         :raises StagingDamaged: the manifest is malformed
         """
@@ -208,8 +208,8 @@ class Staging:
         return _parsed_manifest(self._manifest_path(batch_id), found) if found is not None else None
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
-        """Fixes the files of a batch, unless this was done before; returns the manifest that counts, and
-        whether it is the given one.
+        """Fixes the files of a batch by storing its manifest, unless the batch has a manifest already;
+        returns the batch's manifest, and whether it is the given one.
         """
         path = self._manifest_path(manifest.batch_id)
         # Releases without transactions must refuse the batch instead of publishing it message by message.
@@ -281,7 +281,7 @@ class Staging:
                 )
 
     def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
-        """Yields the entries to publish, in order; see :meth:`check`."""
+        """Yields the entries to publish, in order; :meth:`check` must have found the staged files intact."""
         for staged in manifest.files:
             with (self.folder / staged.name).open("rb") as file:
                 while header := file.read(_HEADER.size):

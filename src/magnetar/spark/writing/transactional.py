@@ -36,7 +36,7 @@ from magnetar.spark.writing.staging import Attempt, Manifest, Staging
 __all__ = ["TransactionalBatch", "begin"]
 
 _PATIENCE_SECONDS = 60.0
-"""Maximum time in seconds that a run waits for the outcome of an earlier attempt."""
+"""Maximum time in seconds to wait for the outcome of an earlier attempt."""
 _LOOK_AGAIN_SECONDS = 0.2
 _READ_MILLIS = 30_000
 Ends = Mapping[str, tuple[int, int]]
@@ -78,7 +78,7 @@ def _while_open(transaction: OpenTransaction, entries: Iterable[CutEntry]) -> It
 
 
 class TransactionalBatch:
-    """A batch that earlier runs of the query may have published."""
+    """A batch that is published as one transaction; earlier executions of the query may have published it."""
 
     def __init__(
         self, client: Client, options: QueryOptions, staging: Staging, admin: AdminClient, batch_id: int
@@ -90,7 +90,8 @@ class TransactionalBatch:
         self._batch_id = batch_id
 
     async def is_committed(self) -> bool:
-        """Returns whether an earlier attempt was committed; if the last attempt is still open, ends it first.
+        """Returns whether an earlier attempt was committed; if the last attempt is still open, first commits
+        or aborts it.
 
         :raises NotPublished: the outcome is not known yet; call again later
         :raises DataLoss: the outcome can no longer be determined
