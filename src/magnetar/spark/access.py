@@ -59,7 +59,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class QueryAccess:
-    """The credentials of a query."""
+    """The credentials and TLS settings of a query."""
 
     authentication: Authentication | None = None
     tls: ClientTls = field(default_factory=ClientTls)
@@ -75,7 +75,9 @@ class QueryAccess:
 
 
 _SECRET_NAMES = ("authparams", "credentialid", "credentialsecret")
-"""Options whose names end like this are masked; names are compared in lower case without punctuation."""
+"""Options whose names end with one of these are masked; names are compared in lower case without
+punctuation.
+"""
 _OFFLOAD = {
     "offload.driver": DRIVER,
     "offload.bucket": "s3ManagedLedgerOffloadBucket",

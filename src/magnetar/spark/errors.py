@@ -32,7 +32,7 @@ class DataLoss(SparkSourceError):
 
 
 class MalformedMessage(SparkSourceError):
-    """A message cannot be decoded, and ``mode`` is FAILFAST."""
+    """A message cannot be decoded, and ``mode`` is FAILFAST or there is no quarantine."""
 
 
 class InvalidRows(SparkSourceError, ValueError):

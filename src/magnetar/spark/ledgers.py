@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def first(self) -> Place:
-        """The position of the first existing message, or of the next message if there is none."""
+        """The position of the first existing message; if the topic is empty, of the next message."""
         for ledger, entries in self.ledgers:
             if entries:
                 return Place(ledger, 0)
@@ -65,7 +65,7 @@ class Layout:
         return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
-        """Returns the position; :data:`EARLIEST` and :data:`LATEST` become positions in ledgers."""
+        """Returns ``place``, but for :data:`EARLIEST` and :data:`LATEST` the first position or the end."""
         if place == EARLIEST:
             return self.first
         return self.end if place == LATEST else place

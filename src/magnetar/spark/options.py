@@ -42,7 +42,9 @@ class QueryOptions:
     topics: tuple[str, ...] = ()
     """The full names of the topics in ``topic`` or ``topics``."""
     topics_pattern: str = ""
-    """A regular expression for the full names of a namespace's topics."""
+    """``tenant/namespace/REGEX``, or only ``REGEX`` for public/default: the expression must match the whole
+    local name of a topic.
+    """
     starting_offsets: str = ""
     """The start position: ``earliest``, ``latest`` or JSON; empty: earliest for batches, latest for
     streams.
@@ -124,7 +126,7 @@ class QueryOptions:
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> QueryOptions:
-        """Parses the options, with the checks that apply to both reading and writing.
+        """Parses the options; refuses values that are invalid or contradict each other.
 
         :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
         """
@@ -158,7 +160,7 @@ class QueryOptions:
     def check_reading(self) -> None:
         """Checks the options of a query that reads.
 
-        :raises InvalidOption: no topic is given, or options contradict each other
+        :raises InvalidOption: no topic is given
         """
         if not self.topics and not self.topics_pattern:
             raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is required")

@@ -5,8 +5,8 @@
             "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
 
 ``next`` is the position of the next message to read, and ``from`` is the ``next`` of the previous offset.
-``splits`` are the ends of ledgers between both, recorded when the offset was created, so that a repeated
-batch is planned only from its offsets, independent of the ledgers that then exist.
+``splits`` are the ends of the ledgers between ``from`` and ``next``. They are recorded when the offset is
+created, so that a repeated batch is planned only from its offsets, whichever ledgers exist at that time.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ class DurationMetrics:
     counts: Sequence[int]
     """The number of values in each bucket, and one more number for values above the last bound."""
     seconds: float
-    """The sum of all durations."""
+    """The sum of all durations, in seconds."""
 
 
 @dataclass(slots=True)
@@ -410,7 +410,7 @@ class QuotaMetrics:
     check_counts: Sequence[int] = (0,)
     """Counts per bucket, and one more for values above the last bound."""
     check_seconds: float = 0.0
-    """The sum of all durations."""
+    """The sum of all durations, in seconds."""
 
 
 @dataclass(slots=True)

@@ -215,8 +215,8 @@ def read_part(
 
 
 def definition_for(options: QueryOptions, schema: StructType) -> Definition:
-    """Returns the schema with which messages must be decoded for the columns; the schema of bytes if they
-    need no decoding.
+    """Returns the schema for decoding payloads into the columns; the schema of bytes if no column needs a
+    decoded payload.
 
     :raises SparkSourceError: the topics have different schemas
     :raises InvalidOption: the schema lacks a column

@@ -65,8 +65,8 @@ class TopicChunks:
         return _too_large(chunk) or self._read_back(rows, part, chunk)
 
     def _known(self, chunk: Chunk) -> ChunkedMessage | None:
-        """Returns the incomplete message to which a chunk belongs, if its earlier chunks can have been seen;
-        otherwise None.
+        """Returns the incomplete message to which a chunk belongs; None: this task has not seen the message's
+        first chunk, or has dropped the message.
         """
         uuid = chunk.metadata.uuid
         if chunk.metadata.chunk_id == 0 and uuid not in self._open:
@@ -74,7 +74,7 @@ class TopicChunks:
         return self._open.get(uuid)
 
     def _bound(self) -> None:
-        """Drops the oldest incomplete messages if there are more than the maximum."""
+        """Drops the oldest incomplete messages while their number or their total size exceeds its maximum."""
         while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
             self._open.popitem(last=False)
 

@@ -2,8 +2,9 @@
 options.
 
 The options ``offload.*`` configure the storage, and the broker lists the offloaded ledgers. All other ledgers
-are read through the broker, as are ledgers that are missing in the storage, and topics with aborted
-transactions that the broker does not list (Apache Pulsar never lists them).
+are read through the broker, and so are ledgers that are missing in the storage. If a topic has aborted
+transactions, and the broker does not list them (Apache Pulsar never does), the whole topic is read through
+the broker.
 """
 
 from __future__ import annotations

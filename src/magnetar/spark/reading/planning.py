@@ -34,8 +34,8 @@ class TaskPart(InputPartition):
 
 
 def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[TaskPart]:
-    """Splits ranges into parts of about equal size, each with at most ``max_entries`` entries; several short
-    ranges can form one part.
+    """Arranges ranges in parts of at most ``max_entries`` entries: cuts longer ranges into pieces of about
+    equal size, and combines short ranges.
     """
     parts: list[TaskPart] = []
     gathered: list[Range] = []
@@ -84,9 +84,8 @@ def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
 
 @dataclass
 class Budget:
-    """How many messages and bytes a batch can still take; None: no limit. Only the entries themselves contain
-    their numbers of messages, so for a limited batch, the driver reads the entries, too, but does not decode
-    them.
+    """How many messages and bytes a batch can still take. Only an entry itself contains its number of
+    messages, so if a batch is limited, the driver also reads the entries, but does not decode them.
     """
 
     rows: int | None
@@ -102,7 +101,7 @@ class Budget:
         return self.rows == 0 or (self.size is not None and self.size <= 0)
 
     def part(self, shares: int) -> Budget:
-        """Returns the budget divided by ``shares``, but for at least one message."""
+        """Returns one of ``shares`` equal shares of the budget; at least one message, if any is left."""
         rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
         return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
 
@@ -123,8 +122,8 @@ def shared_out(
     connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
 ) -> dict[str, list[Range]]:
     """Returns the parts of each topic's ranges that fit into limits for all topics together. Topics with few
-    messages are handled first, so that what they leave of their shares goes to the others. If fewer rows than
-    topics are allowed, the topics take turns, as ``turn`` increases.
+    entries are handled first, so that the unused part of their shares is available to the larger topics. If
+    fewer rows than topics are allowed, ``turn`` selects the topics that come first.
     """
     order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
     if order and rows is not None and rows < len(order):

@@ -65,7 +65,7 @@ class _Plan:
         )
         self._id = str(made["id"])
         self.aborted = frozenset((most, least) for most, least in made.get("abortedTransactions", ()))
-        """Transactions whose entries are left out."""
+        """The ids of the aborted transactions, whose entries are omitted."""
         self._ranges: list[dict[str, Any]] = sorted(
             made["ranges"], key=lambda each: (each["ledgerId"], each["firstEntryId"])
         )

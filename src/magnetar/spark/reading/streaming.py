@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unwritten: set[str] = set()
         """Subscription names that were generated, and that the checkpoint may not contain yet."""
         self._held: set[str] = set()
-        """Topics on which the query's subscription was created."""
+        """Topics on which the query's subscription was found or created."""
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None, "_seen": {}}
@@ -135,8 +135,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held.add(topic)
 
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
-        """Returns the position at which to continue: ``place``; or, if messages are lost and the options
-        permit this, the position after them.
+        """Returns the position at which to continue: ``place``, or the first existing one if the ledger of
+        ``place`` was empty and is deleted, or if messages are lost and ``failOnDataLoss`` is not set.
+        :raises DataLoss: messages are lost, and ``failOnDataLoss`` is set
         """
         if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
             # A ledger without entries; such ledgers are dropped when their topic is opened again.
@@ -169,12 +170,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows, size
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes the ends of topics, so that later messages are left to the next run."""
+        """Fixes the ends of the topics: messages that arrive later are left to the next start of the
+        query."""
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """Returns for Spark's progress reports the ends of the topics, and the number of entries that no
-        batch contains yet.
+        """Returns, for Spark's progress reports, the end of each topic and the number of its entries that no
+        batch contains yet; None: no topic has been looked up yet.
         """
         topics = {
             topic: {
