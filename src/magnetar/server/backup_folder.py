@@ -172,7 +172,7 @@ class BackupFolder:
 
     def add(self, backup: Backup, keep: int) -> list[BackupRow]:
         """Adds a backup whose files are all durable, and removes the oldest backups from the list; returns
-        those.
+        the removed backups.
 
         The backup exists as soon as the list is replaced.
 

@@ -117,7 +117,7 @@ class Membership:
 
     async def destinations(self) -> Mapping[Bundle, str]:
         """Returns the id of the broker that should own each of this broker's bundles when it stops, by
-        bundle; empty if this broker is not the leader (any more, after :meth:`retire`)."""
+        bundle; empty if this broker does not lead the cluster, for example after :meth:`retire`."""
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:

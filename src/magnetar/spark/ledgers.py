@@ -65,7 +65,7 @@ class Layout:
         return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
-        """Returns ``place``, but for :data:`EARLIEST` and :data:`LATEST` the first position or the end."""
+        """Returns ``place``; for :data:`EARLIEST` the first position, and for :data:`LATEST` the end."""
         if place == EARLIEST:
             return self.first
         return self.end if place == LATEST else place

@@ -193,8 +193,8 @@ class CompactedLedger:
         return OpenedRun(runs[0])
 
     async def find(self, position: Position) -> int:
-        """Returns the index of the first entry at or after a position of the topic; if no entry is, the
-        number of entries.
+        """Returns the index of the first entry at or after a position of the topic; if there is no such
+        entry, the number of entries.
 
         :raises LedgerError: the ledger cannot be read
         """

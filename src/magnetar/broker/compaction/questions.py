@@ -106,7 +106,7 @@ def number(entries: Entries) -> Question:
 
 
 def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
-    """Returns a question that asks for a copy of those messages of the entries that stay.
+    """Returns a question that asks for copies of the messages in these entries that stay.
 
     :param at: the number of the first message, or :data:`GOES_ON`
     """

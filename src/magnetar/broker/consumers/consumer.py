@@ -476,7 +476,7 @@ class Consumer(Generic[S_co]):
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
         """Subtracts acknowledged messages of a batch from the unacknowledged messages that this consumer
-        holds; returns by how many their number is lower.
+        holds; returns how many were subtracted.
 
         A client may acknowledge more messages than the batch has.
         """

@@ -40,7 +40,7 @@ PROPERTY = "magnetar.delayed"
 KIND = "delayed index"
 """The name of this work among the kinds of background work that runs in slices."""
 _AHEAD_MS = 1000
-"""How long before its first entry is due a block is read, in milliseconds."""
+"""A block is read this many milliseconds before its first entry is due."""
 _READ_MOST = 16 * BLOCK_RECORDS
 """The number of records in memory, apart from one block per run, at which no more blocks are read ahead."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)

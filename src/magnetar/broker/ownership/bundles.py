@@ -106,7 +106,8 @@ def path_of(bundle: Bundle) -> str:
 
 
 def bundle_at(path: str) -> Bundle | None:
-    """Returns the bundle whose owner's node has a path; None if the path is not one of such a node."""
+    """Returns the bundle whose owner is recorded in the node with this path; None: the path is not that of
+    a bundle."""
     try:
         return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:

@@ -215,7 +215,7 @@ class ClusterTopicPolicies:
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
         """Reads the records of a namespace again, repeatedly until that succeeds; then loaded topics apply
-        changes."""
+        the changes."""
         pause = _RETRY_SECONDS
         try:
             while True:

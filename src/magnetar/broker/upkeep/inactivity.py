@@ -28,10 +28,11 @@ _MINUTE_MS = 60_000
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
     """Whether clients, subscriptions or backlogs keep a topic from being inactive.
-    :param mode: the mode of the policy, for example :data:`CAUGHT_UP`
 
     Replicators of other clusters do not count, because otherwise no replicated topic would ever be inactive.
     Messages that must still be replicated count.
+
+    :param mode: the mode of the policy, for example :data:`CAUGHT_UP`
     """
     if topic.producers.local() or topic.is_awaited:
         return True

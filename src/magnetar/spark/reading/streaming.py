@@ -170,8 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows, size
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the ends of the topics: messages that arrive later are left to the next start of the
-        query."""
+        """Fixes the ends of the topics; later messages are left to the next start of the query."""
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
     def reportLatestOffset(self) -> dict[str, object] | None:
