@@ -158,8 +158,8 @@ class CompactedReading:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries; None if there are none, if the reading was rewound meanwhile, or if the
-        caller must try again.
+        """Returns the next entries; None if no entry is available, if the reading was rewound meanwhile, or
+        if the caller must try again.
 
         :raises LedgerError: the entries cannot be read
         """

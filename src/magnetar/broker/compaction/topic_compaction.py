@@ -64,7 +64,7 @@ class TopicCompaction:
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.figures: CompactionFigures | None = None
-        """The statistics of compactions since the topic was loaded; None: there were none."""
+        """The statistics of compactions since the topic was loaded; None: no compaction was started."""
         cursor = managed_ledger.cursors.get(COMPACTION_CURSOR)
         if cursor is not None:
             ledger_id = cursor.describe_properties().get(COMPACTED_LEDGER)

@@ -309,7 +309,7 @@ class Coordinator:
         return transaction
 
     def low_water_mark(self) -> int:
-        """Returns the number up to which all transactions have ended; -1: none."""
+        """Returns the number up to which all transactions have ended; -1: the first has not ended."""
         while self._oldest <= self.last_id and self._oldest not in self.transactions:
             self._oldest += 1
         return self._oldest - 1

@@ -131,7 +131,7 @@ class Namespaces:
         return bool((await self.partitioned(topic)).get("deleted"))
 
     async def delete_partitioned(self, topic: TopicName) -> bool:
-        """Deletes the record of a partitioned topic; returns False if there is none."""
+        """Deletes the record of a partitioned topic; returns False if the topic has no record."""
         try:
             await self._metadata.delete(f"{_PARTITIONED}/{topic.path}")
         except NodeMissing:

@@ -73,7 +73,7 @@ class NamespaceBundles:
 
 
 def _divided(path: str, record: Mapping[str, object]) -> Bundles | None:
-    """Returns the bundles in a record; None if it has none.
+    """Returns the bundles in a record; None if the record has no bundles.
 
     :raises MetadataFailure: the bundles in the record are invalid
     """

@@ -25,7 +25,7 @@ class PeerRefused(BrokerError):
     def __init__(self, status: int, reason: str, location: str = "") -> None:
         """:param status: the HTTP status, from 300 on
 
-        :param location: the target of a redirect; empty if there is none
+        :param location: the target of a redirect; empty if the answer is not a redirect
         """
         super().__init__(reason)
         self.status = status
@@ -43,7 +43,7 @@ class PeerAnswer:
     status: int
     body: bytes
     location: str = ""
-    """The target of a redirect; empty if there is none."""
+    """The target of a redirect; empty if the answer is not a redirect."""
 
     def json(self) -> Any:
         """Returns the body as a JSON value.

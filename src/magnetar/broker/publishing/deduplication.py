@@ -110,7 +110,7 @@ class Deduplication:
                 self._persisted[name] = highest
 
     def last_sequence_id(self, name: str) -> int:
-        """Returns the highest durable sequence id; -1 if the producer has none."""
+        """Returns the highest durable sequence id of a producer; -1 if it has no durable entry."""
         return self._persisted.get(name, -1)
 
     # Publishing
@@ -252,7 +252,8 @@ class SourcePositions:
     # Snapshots
 
     def load(self, properties: Mapping[str, int]) -> dict[str, int]:
-        """Takes the positions of replicators from a snapshot; returns the other properties.
+        """Loads the source positions of replicators from the properties of a snapshot; returns the other
+        properties, which belong to sequence ids.
 
         A ledger id alone means the position before its first entry, because Apache Pulsar may have written
         ledger id and entry id separately.

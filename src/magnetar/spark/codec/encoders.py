@@ -234,10 +234,9 @@ def _packed(column: pa.Array, form: str, nulls: pa.Array) -> pa.Array:
 
 
 def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Array:
-    """Encodes each number of ``first`` as 8 bytes, followed by the number of ``second`` at the same index, if
-    any.
+    """Encodes each number of ``first`` as 8 bytes, followed by the number of ``second`` at the same index.
 
-    :param form: the numpy type of the numbers in ``second``; None: there are none
+    :param form: the numpy type of the numbers in ``second``; None: ``second`` is not encoded
     """
     fields = [("first", ">i8")] + ([("second", form)] if form else [])
     packed = np.empty(len(first), np.dtype(fields))
