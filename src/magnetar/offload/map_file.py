@@ -107,7 +107,7 @@ class PlainValues(NamedTuple):
     """The values of consecutive keys in a piece of a file."""
 
     data: bytes
-    """Whole records, including the bytes between the values."""
+    """Whole records; value i is ``data[starts[i]:ends[i]]``."""
     first: int
     """The first key."""
     starts: array[int]

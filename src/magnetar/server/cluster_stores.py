@@ -99,7 +99,7 @@ class ClusterMetadata(NamedTuple):
     """The metadata stores of a cluster; closing ``everything`` closes both stores."""
 
     zookeeper: ZooKeeperMetadataStore
-    """The local store, without measurements."""
+    """The local store; operations through this object are not measured."""
     local: MeasuredStore
     """The local store with measured operations, for general use."""
     everything: MetadataStore

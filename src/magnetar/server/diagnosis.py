@@ -36,7 +36,7 @@ SLOW_SYNC_SECONDS = 0.01
 on typical servers, it takes a hundredth of this time."""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
-"""Maximum time for measuring syncs, in seconds."""
+"""Maximum time for measuring commits, in seconds."""
 _BLOCK = bytes(4096)
 FEW_FILES = 10_000
 """A limit of open files below this number causes a warning, because each client needs an open file."""
@@ -183,7 +183,7 @@ def sync_speed(data_dir: Path) -> Finding:
 
 
 def _syncs(folder: str) -> list[float]:
-    """Returns the durations of syncs, in seconds."""
+    """Returns the durations of commits of one block, in seconds."""
     file = RealDisk(folder).open("commits", create=True)
     try:
         file.allocate(_SYNCS * len(_BLOCK))

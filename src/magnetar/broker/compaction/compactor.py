@@ -367,7 +367,7 @@ class CompactionFigures:
 
     def __init__(self) -> None:
         self.removed = 0
-        """Messages that the last compaction left out."""
+        """The number of messages that the last compaction left out."""
         self.removed_total = 0
         self.succeeded_ms = 0
         self.failed_ms = 0

@@ -76,7 +76,7 @@ class LatestMessages:
         self._remembered = 0
         """The number of chunks in ``_chunks`` and ``_chunked`` together."""
         self.count = 0
-        """The number of messages numbered."""
+        """The number of messages that have been numbered so far."""
         self.kept = 0
         """The number of messages that stay."""
 

@@ -390,7 +390,7 @@ def _host_of(node: OwnerNode) -> str:
 class _Destination:
     broker_id: str
     until: float
-    """The time until which the destination applies."""
+    """The time until which the destination applies, in seconds of the monotonic clock."""
     owned: bool
     """Whether the bundle still has its previous owner."""
 

@@ -353,7 +353,7 @@ class Producer:
         self.rate_in = Rate()
         self.chunks = Rate()
         self.drops = Rate()
-        """Messages that a non-persistent topic dropped."""
+        """The rate of messages that a non-persistent topic dropped."""
         self.pending = 0
         """Entries that are not durable yet."""
         self.submitted = 0

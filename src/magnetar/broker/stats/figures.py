@@ -158,7 +158,7 @@ class CompactionMetrics:
     succeeded: int = 0
     failed: int = 0
     duration_ms: int = 0
-    """The duration of the last compaction."""
+    """The duration of the last compaction, in milliseconds."""
     read_throughput: float = 0.0
     """Bytes read per second while compactions ran; ``write_throughput``: bytes written."""
     write_throughput: float = 0.0

@@ -50,7 +50,7 @@ LEAST_SECONDS = 1.0
 
 
 class TopicOrder(Enum):
-    """The order of lines."""
+    """The order of the topics in the list."""
 
     NAME = "name"
     RATE_IN = "in"

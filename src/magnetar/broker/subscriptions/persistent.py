@@ -72,7 +72,7 @@ class Subscription(BaseSubscription):
         self.last_active_ms = self.loaded_ms
         """The time when a consumer last joined, left or consumed messages; initially the time of the load."""
         self.expired = Rate()
-        """Entries that expired before they were consumed."""
+        """The rate of entries that expired before they were consumed."""
         self.last_expire_ms = 0
         self.expiring = False
         """Whether a search for expired entries is in progress."""

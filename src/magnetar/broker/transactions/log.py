@@ -94,7 +94,7 @@ PENDING_ACK_RECORDS = LogFormat(
 
 
 def _together(records: Sequence[bytes]) -> bytes:
-    """Returns one entry with several records."""
+    """Returns one entry that contains several records."""
     pieces = [_SEVERAL]
     for record in records:
         pieces += (_FIRST_FIELD, _varint(len(record)), record)
