@@ -66,7 +66,7 @@ def test_a_transaction_that_its_coordinator_does_not_know(
     talk.client.subscribe(topic, "s", permits=100)
     talk.send(producer, b"lost", 0, 999_999)
     found = told(serving, topic, "open_transaction")
-    assert "Coordinator 0 does not know it" in found["sentence"]
+    assert "Coordinator 0 does not know the transaction" in found["sentence"]
     assert found["figures"]["transaction"] == "(0,999999)"
     assert "try" not in found
 

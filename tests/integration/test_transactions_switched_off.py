@@ -60,7 +60,7 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
     server.stop()
     [finding] = left_by_transactions(server.folder / "data")
     assert finding.state is FindingState.WARN
-    assert "topics in public/default have had some" in finding.found
+    assert "topics in public/default have had transactions" in finding.found
     server.configure({**OFF, **more})
     server.start()
     client = Client(server.port)
@@ -211,7 +211,7 @@ def test_doctor_reads_what_a_killed_broker_has_written(start_server: Callable[..
     files = {path: path.read_bytes() for path in (data / METADATA_FILE).parent.iterdir()}
     assert files[Path(f"{data / METADATA_FILE}-wal")]
     [finding] = left_by_transactions(data)
-    assert "topics in public/default have had some" in finding.found
+    assert "topics in public/default have had transactions" in finding.found
     assert {path: path.read_bytes() for path in (data / METADATA_FILE).parent.iterdir()} == files
 
 

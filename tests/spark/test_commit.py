@@ -194,7 +194,7 @@ def test_another_query_is_not_taken_for_the_one_that_has_published(
     for batch_id in range(3):
         done = [TaskDone(3, stage(staging, wanted, batch_id, ["lost"]), "other")]
         with pytest.raises(
-            InvalidOption, match="was staged by the query one, but this is another query, other"
+            InvalidOption, match="has the staged rows of query one; this is query other, another query"
         ):
             sink.commit(done, batch_id)
         sink.abort(done, batch_id)

@@ -116,7 +116,7 @@ def read_header(
         (found,) = _LEDGER_ID.unpack_from(data, _HEADER.size)
         if found != ledger_id:
             raise OffloadedLedgerDamaged(
-                name, position + _HEADER.size, f"a block of ledger {ledger_id}", f"one of ledger {found}"
+                name, position + _HEADER.size, f"a block of ledger {ledger_id}", f"a block of ledger {found}"
             )
     if not least <= header_length < block_length:
         raise OffloadedLedgerDamaged(

@@ -186,7 +186,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _blocks(data: bytes, at: int, count: int) -> list[Block]:
     if count * _BLOCK.size > len(data) - at:
-        raise struct.error(f"{count} blocks do not fit behind byte {at}")
+        raise struct.error(f"the index ends before the last of its {count} blocks, which begin at byte {at}")
     return [Block(*_BLOCK.unpack_from(data, at + number * _BLOCK.size)) for number in range(count)]
 
 

@@ -211,7 +211,7 @@ class SequenceReader:
                 position += _I32.size + _SYNC_BYTES
                 continue
             if key_length != _I64.size or length < key_length:
-                found = f"one of {key_length} in {length} bytes"
+                found = f"a record of {length} bytes with a key of {key_length}"
                 raise self._damaged(position, "a record with a key of 8 bytes", found)
             value = self._take(length - key_length)
             if self.compressed:

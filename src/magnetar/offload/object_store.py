@@ -253,7 +253,7 @@ class ObjectReader(PieceReader):
                 self._name,
                 block.position + 12,
                 f"a block of {end - block.position} bytes",
-                f"one of {header.block_length} bytes",
+                f"a block of {header.block_length} bytes",
             )
         start = PieceStart(block.first_entry_id, block.position + header.header_length, end)
         self._learn(start)

@@ -25,8 +25,8 @@ S = TypeVar("S", bound=Any)
 T = TypeVar("T")
 
 _FOR_GOOD = {
-    "transactionLogBatchedWriteEnabled": "coordinators take it at their start",
-    "transactionPendingAckBatchedWriteEnabled": "subscriptions take it when their log is opened",
+    "transactionLogBatchedWriteEnabled": "coordinators read it when they start",
+    "transactionPendingAckBatchedWriteEnabled": "subscriptions read it when their log is opened",
     "bookkeeperUseV2WireProtocol": "connections to bookies keep their protocol version",
     "brokerShutdownTimeoutMs": "it is read from the configuration file when the broker stops",
     "entryFilterNames": "filters are code, which only the configuration file may load",

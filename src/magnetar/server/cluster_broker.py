@@ -191,8 +191,8 @@ class ClusterBroker(ServingBroker):
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:
             self._place.io.stop_process(
-                f"the session with ZooKeeper at {self._places.local} is lost: what this broker served may be "
-                "served by another one; the process stops, nothing acknowledged is lost"
+                f"the session with ZooKeeper at {self._places.local} is lost: another broker may serve its "
+                "topics now; the process stops, and no acknowledged message is lost"
             )
         elif event is SessionEvent.DISCONNECTED:
             log.warning("connection to ZooKeeper lost; reconnecting", extra={"reason": self._trouble()})

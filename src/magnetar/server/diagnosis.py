@@ -128,8 +128,8 @@ def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
     yield Finding(
         "transactions",
         FindingState.WARN,
-        f"they are disabled, and topics in {named} have had some: messages of aborted and open ones are "
-        "delivered, and what open ones have acknowledged",
+        f"transactions are disabled, and topics in {named} have had transactions: messages of aborted and "
+        "open ones are delivered, and messages that open ones acknowledged are delivered again",
         "set transactionCoordinatorEnabled=true",
     )
 

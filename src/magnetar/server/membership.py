@@ -259,9 +259,9 @@ class Registration:
             manager = _load_manager(node)
             if EXTENSIBLE in manager:
                 raise ServedByAnother(
-                    f"broker {name} has loadManagerClassName={manager}: it keeps the owners of bundles "
-                    f"elsewhere, and both brokers would serve the same topics; set it to {MODULAR}, the only "
-                    "one supported"
+                    f"broker {name} has loadManagerClassName={manager}: this load manager stores the owners "
+                    f"of bundles elsewhere, and both brokers would serve the same topics; set {MODULAR}, the "
+                    "only supported load manager"
                 )
 
     async def withdraw(self, path: str = "") -> None:

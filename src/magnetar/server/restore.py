@@ -277,7 +277,7 @@ def _ledger_store_of(path: Path, name: str) -> str:
         raise BackupRefused(f"{name} cannot be used: its {METADATA_FILE} is damaged: {error}") from error
     if progress.tally != tally:
         raise BackupRefused(
-            f"{name} cannot be used: its {METADATA_FILE} has {tally.nodes} nodes, which are not the "
-            f"{progress.tally.nodes} that were written"
+            f"{name} cannot be used: its {METADATA_FILE} has {tally.nodes} nodes, which differ from "
+            f"the {progress.tally.nodes} nodes that were written"
         )
     return progress.ledger_store.hex()

@@ -191,7 +191,7 @@ def _entry_point(group: str, name: str, setting: str) -> Any:
             except (ImportError, AttributeError) as error:
                 raise SettingsContradict(f"{setting}: {name} cannot be loaded: {error}") from error
     raise SettingsContradict(
-        f"{setting}: unknown provider {name!r}; use one of Pulsar's or an installed entry point"
+        f"{setting}: unknown provider {name!r}; use a provider of Pulsar or an installed entry point"
     )
 
 
@@ -236,8 +236,8 @@ def tls_files(settings: ListenerSettings) -> TlsFiles:
     ):
         if path and kind.upper() != "PKCS12":
             raise SettingsContradict(
-                f"{name}={kind} is not supported, only Java reads such key stores; convert it to PKCS12 "
-                "(keytool -importkeystore -deststoretype pkcs12)"
+                f"{name}={kind} is not supported, because only Java reads such key stores; convert it "
+                "to PKCS12 (keytool -importkeystore -deststoretype pkcs12)"
             )
     return TlsFiles(
         key_store=settings.tls_key_store,

@@ -78,7 +78,7 @@ def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
         except NotFound as error:
             if not connection.options.waiting_for_non_existed_topic:
                 raise SparkSourceError(
-                    f"the topic {topic} does not exist (waitingForNonExistedTopic would wait for it)"
+                    f"the topic {topic} does not exist; set waitingForNonExistedTopic=true to wait for it"
                 ) from error
     return found
 

@@ -549,8 +549,9 @@ def test_a_transaction_that_cannot_end_names_whom_it_cannot_tell() -> None:
     sentence, figures, attempt = _described((0, 7), told)
     assert sentence == (
         "It has been open since 1970-01-01T00:00:00.000Z, was opened by billing, and times out at "
-        "1970-01-01T00:01:00.000Z. It is COMMITTING: topics and subscriptions are being told. These could "
-        "not be reached yet, and are told again: persistent://public/default/t (no broker serves it)."
+        "1970-01-01T00:01:00.000Z. It is COMMITTING: its topics and subscriptions are being notified. These "
+        "could not be reached yet, and will be notified again: persistent://public/default/t "
+        "(no broker serves it)."
     )
     assert (figures["status"], figures["timesOut"], figures["owner"]) == ("COMMITTING", 60_000, "billing")
     assert not attempt, "what was decided cannot be aborted"

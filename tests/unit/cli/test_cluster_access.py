@@ -94,7 +94,7 @@ def test_a_proxy_for_connections_to_brokers(monkeypatch: pytest.MonkeyPatch, tmp
     [
         (
             {"useKeyStoreTls": "true", "tlsTrustStorePath": "/t.jks"},
-            "tlsTrustStoreType=JKS is not supported, only Java",
+            "tlsTrustStoreType=JKS is not supported, because only Java",
         ),
         ({"tlsAllowInsecureConnection": "perhaps"}, "tlsAllowInsecureConnection must be true or false"),
         (

@@ -88,7 +88,7 @@ def test_a_block_of_another_ledger_is_refused() -> None:
         store.put(str(UUID_OF_OBJECT), bytes(wrong))
         store.put(f"{UUID_OF_OBJECT}-index", index)
         driver = driver_for("aws-s3", store.settings(), cache())
-        with pytest.raises(OffloadedLedgerDamaged, match="block of ledger 4, found one of ledger 9"):
+        with pytest.raises(OffloadedLedgerDamaged, match="block of ledger 4, found a block of ledger 9"):
             read_all(driver.open(OffloadKey(NAME, 4, UUID_OF_OBJECT)))
         driver.close()
 

@@ -137,7 +137,7 @@ class TopicCompaction:
             figures.failed += 1
             figures.failed_ms = clock.wall_ms()
         except BaseException:
-            self.status, self.last_error = CompactionStatus.ERROR, "it was interrupted"
+            self.status, self.last_error = CompactionStatus.ERROR, "the compaction was interrupted"
             raise
         else:
             self.status = CompactionStatus.SUCCESS

@@ -227,5 +227,5 @@ def decode_state(entries: Sequence[bytes]) -> SavedState:
 
 def _piece(body: bytes, at: int, size: int) -> bytes:
     if size < 0 or at + size > len(body):
-        raise DamagedIndex("the state of the index ends early")
+        raise DamagedIndex("the state of the index is truncated")
     return body[at : at + size]

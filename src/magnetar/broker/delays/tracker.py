@@ -503,4 +503,4 @@ class DelayTracker:
             known = {position_of(record) for record in self._heap}
             must(len(known) >= self.waiting.count, self.waiting.count, "wait, and", len(known), "become due")
         if self._heap and not self._closed:
-            must(self._timer is not None, "nobody is told when the first one is due")
+            must(self._timer is not None, "no timer is set for the first delayed entry")

@@ -231,8 +231,9 @@ def _look_ahead(subscription: Subscription) -> Parts:
     waiting = len(dispatcher.replay)
     found = _named(each for each in dispatcher.consumers if dispatcher.replay.waits_for(each))
     sentence = (
-        f"{_waits(waiting)} for individual consumers ({_names(found) or 'their keys are held'}): too many to "
-        "read more for the others. Those consumers have to receive and acknowledge messages or to disconnect."
+        f"{_waits(waiting)} for individual consumers ({_names(found) or 'their keys are held'}): too many "
+        "for the broker to read further messages for other consumers. Those individual consumers have to "
+        "receive and acknowledge messages or to disconnect."
     )
     held = sum(dispatcher.replay.blocked().values())
     return sentence, {"waiting": waiting, "waitingFor": found, "held": held}, "", _stats(subscription)

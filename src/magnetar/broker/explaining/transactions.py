@@ -52,8 +52,8 @@ class HidingTransaction:
             return f"Its coordinator cannot be asked: {error}.", {}, ""
         if told is None:
             sentence = (
-                f"Coordinator {txn[0]} does not know it: it has ended, or the coordinator is being loaded. "
-                "What arrived after the end is treated as aborted within half a minute."
+                f"Coordinator {txn[0]} does not know the transaction: it has ended, or the coordinator is "
+                "being loaded. Messages that arrived after its end are aborted within half a minute."
             )
             return sentence, {"status": "unknown"}, ""
         return _described(txn, told)
@@ -80,9 +80,9 @@ def _described(txn: tuple[int, int], told: Mapping[str, object]) -> Parts:
         least, most = txn[1], txn[0]
         attempt = command("pulsar-admin", "transactions", "abort-transaction", "-m", most, "-l", least)
         return sentence, figures, attempt
-    sentence += f" It is {status}: topics and subscriptions are being told."
+    sentence += f" It is {status}: its topics and subscriptions are being notified."
     if isinstance(unreached, Mapping) and unreached:
         figures["unreached"] = dict(unreached)
         reasons = "; ".join(f"{who} ({why})" for who, why in unreached.items())
-        sentence += f" These could not be reached yet, and are told again: {reasons}."
+        sentence += f" These could not be reached yet, and will be notified again: {reasons}."
     return sentence.lstrip(), figures, ""

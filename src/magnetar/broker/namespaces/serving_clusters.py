@@ -40,7 +40,7 @@ class OtherCluster(NamedTuple):
                 "set one with pulsar-admin clusters update"
             )
         return ServedElsewhere(
-            f"Cluster {self.name} serves it", self.http, self.http_tls, authoritative=False
+            f"Cluster {self.name} serves the namespace", self.http, self.http_tls, authoritative=False
         )
 
 

@@ -133,7 +133,7 @@ def why_not(writer: AvroType, reader: AvroType) -> str | None:
         if not _equal(writer, reader, set()):
             writer = _AliasedNames(reader).renamed(writer)
     except InvalidDefinition as error:
-        return f"by the aliases of the reader, {error}"
+        return f"with the aliases of the reader applied, {error}"
     found = _Resolution().resolve(writer, reader)
     return None if found is None else found.reason
 

@@ -197,7 +197,7 @@ class TransactionBuffer:
     def refusal(self, txn: TxnId) -> BrokerError | None:
         """Returns the error if a transaction may no longer publish to the topic; None if it may."""
         if min(txn) < 0:
-            return NotAllowed(f"{txn_text(txn)} is not the id of a transaction: its parts are below 2^63")
+            return NotAllowed(f"{txn_text(txn)} is not a transaction id: both numbers must be below 2^63")
         if self._draining and txn not in self.open:
             return TopicTerminated("Topic is being terminated")
         low = self.low_water.get(txn[0], -1)
@@ -377,9 +377,8 @@ class TransactionBuffer:
         waiting = [each for each in self.open if each not in self._decided]
         if waiting:
             raise ServiceNotReady(
-                f"The topic is terminated: the end of {txn_text(txn)} can only be stored "
-                f"together with the ends of "
-                f"{', '.join(map(txn_text, waiting))}"
+                f"The topic is terminated: the end of {txn_text(txn)} is stored when "
+                f"these transactions have ended, too: {', '.join(map(txn_text, waiting))}"
             )
         last = self._ledger.last_confirmed
         aborted = {each: last for each in self.open if not self._decided[each]}

@@ -176,7 +176,7 @@ class _Commit:
             raise DataLoss(
                 f"{topic}: batch {manifest.batch_id} may have been published in part by "
                 f"{manifest.producer}, after {ledger_id}:{entry_id}; the broker has forgotten that "
-                f"producer and has deleted ledger {ledger_id}, so that cannot be verified"
+                f"producer and has deleted ledger {ledger_id}, so it is unknown which messages were published"
             )
         highest = -1
         try:

@@ -217,7 +217,7 @@ def _event_times(column: pa.Array) -> memoryview:
     times = pc.fill_null(pc.divide(moments, 1000), 0)
     earliest = pc.min(times).as_py()
     if earliest is not None and earliest < 0:
-        raise InvalidRows(f"{EVENT_TIME}: {earliest} ms is before 1970, which messages cannot have")
+        raise InvalidRows(f"{EVENT_TIME}: {earliest} ms is before 1970; event times must be 1970 or later")
     return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
 
 

@@ -195,8 +195,8 @@ class Staging:
         known = path.read_text()
         if known != query:
             raise InvalidOption(
-                f"{self.folder} was staged by the query {known}, but this is another query, {query}, or "
-                "its checkpoint was removed: use another 'stagingDir'"
+                f"{self.folder} has the staged rows of query {known}; this is query {query}, another query "
+                "or one whose checkpoint was removed: use another 'stagingDir'"
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:

@@ -206,7 +206,7 @@ class TransactionalBatch:
             return _Told.HIDDEN
         raise DataLoss(
             f"{self._name(attempt)} may have been committed: its coordinator has forgotten it, and "
-            f"{', '.join(sorted(ends))} deleted the ledgers that it is in"
+            f"{', '.join(sorted(ends))} deleted the ledgers with its messages"
         )
 
     async def _told_by(self, topic: str, attempt: Attempt, end: tuple[int, int]) -> _Told:
