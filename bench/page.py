@@ -135,12 +135,13 @@ def _others(results: dict[str, Any], workload: Workload) -> list[str]:
 _HEAD = """# Benchmarks
 
 `make bench` writes this page. It starts Magnetar and other servers (its peers) on this machine, gives all of
-them the same work in turn and keeps every run in [benchmarks/results.json](benchmarks/results.json). Magnetar
-and its peers sync to disk before they acknowledge a message. A figure is the median [lowest .. highest] of
-its runs. A run is void and not counted if a message was lost, came twice, came out of order or was left over.
-Server CPU is the processor time that the operating system counts for the server's process, all threads
-included. The peer of a row is Apache Pulsar, in the configuration that does best in that row (fourth column),
-or another server that the fourth column names. Ratios are Magnetar's figure divided by the peer's.
+them the same work, one after another, and records every run in
+[benchmarks/results.json](benchmarks/results.json). Magnetar and its peers sync to disk before they
+acknowledge a message. A figure is the median [lowest .. highest] of its runs. A run is void and not counted
+if a message was lost, came twice, came out of order or was left over in the topic. Server CPU is the
+processor time that the operating system counts for all threads of the server's process. The peer of a row is
+Apache Pulsar, in the configuration that does best in that row (fourth column), or another server that the
+fourth column names. A ratio is Magnetar's figure divided by the peer's figure.
 """
 
 

@@ -63,8 +63,9 @@ def write_page(
         f"Measured by `python bench/scale.py` ({machine}).",
         "Run this program to produce this page for your machine. The times of single operations (from",
         "*lookup* to *list all*) are medians; these operations run one at a time over one connection.",
-        "*Grows as* compares the smallest with the largest number of topics, n. *Longest slice* is the",
-        "longest time for which a piece of background work kept the server's event loop busy.",
+        "*Grows as* is computed from the smallest and the largest number of topics, n: n^1 means that the",
+        "value grows in proportion to n. *Longest slice* is the longest time for which a piece of background",
+        "work kept the server's event loop busy.",
         "",
         "## Topics on disk",
         "",
@@ -79,8 +80,8 @@ def write_page(
     lines += ["", _verdict(found), ""]
     lines += [f"![{title}](scale/{file})" for file, title in curves]
     lines += ["", f"## {busy_topics:,} topics with traffic", ""]
-    lines += ["In each round, every topic in turn gets one 100 B message, which is published durably,"]
-    lines += ["delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
+    lines += ["In each round, one topic after another gets one message of 100 bytes, which is published"]
+    lines += ["durably, delivered and acknowledged.", "", "| | |", "| --- | ---: |"]
     lines += [f"| {name} | {value:,.4g} |" for name, value in busy.items()]
     (docs / "scale.md").write_text("\n".join(lines) + "\n")
 

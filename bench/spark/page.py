@@ -12,13 +12,13 @@ _HEAD = """# Benchmarks of the Spark source and sink
 fills topics of two partitions with batches of 1,000 messages, and measures whole Spark queries. A
 reading query counts the rows and adds up the lengths of all columns; a writing query stores rows that
 Spark holds in memory. The JVM connector ("the connector") is the newest version of StreamNative's
-connector in Maven Central (3.1.1.4), on the Spark version for which this version was built (3.1.3);
+connector in Maven Central (3.1.1.4), on the Spark version for which this connector was built (3.1.3);
 `magnetar.spark` runs on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs
 after a warm-up run. Reading queries have {rows:,} rows of 100 B or a fifth as many rows of 1,000 B;
-writing queries have half as many rows as reading queries. Other numbers of runs and rows are given with
-their tables. *Rows/s* is measured by the wall clock. *CPU* is the CPU time of the driver, the JVM and
-the Python workers together; *server* is the CPU time of the broker with its storage. A run is void if
-the number of rows differs from the number of published messages. All runs are in
+writing queries have half as many rows as reading queries. If a table has other numbers of runs or rows,
+the text above the table says so. *Rows/s* is measured by the wall clock. *CPU* is the CPU time of the
+driver, the JVM and the Python workers together; *server* is the CPU time of the broker and its storage. A
+run is void if the number of rows differs from the number of published messages. All runs are in
 [benchmarks/spark.json](benchmarks/spark.json).
 
 Measured on {machine}.
