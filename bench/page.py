@@ -140,8 +140,8 @@ them the same work, one after another, and records every run in
 acknowledge a message. A figure is the median [lowest .. highest] of its runs. A run is void and not counted
 if a message was lost, came twice, came out of order or was left over in the topic. Server CPU is the
 processor time that the operating system counts for all threads of the server's process. The peer of a row is
-Apache Pulsar, in the configuration that does best in that row (fourth column), or another server that the
-fourth column names. A ratio is Magnetar's figure divided by the peer's figure.
+Apache Pulsar, in the configuration that does best in that row, or another server; the fourth column shows
+which. A ratio is Magnetar's figure divided by the peer's figure.
 """
 
 
