@@ -59,8 +59,8 @@ class Acknowledgements:
         self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
         self.sent = 0
-        """Number of acknowledged messages; those of a batch are counted when the batch is complete, and a
-        cumulative acknowledgement counts as one.
+        """Number of acknowledged messages; the messages of a batch are counted when all of them are
+        acknowledged, and a cumulative acknowledgement counts as one.
         """
         self.failed = 0
         """Number of acknowledgements that the broker refused or did not answer; always 0 without receipts."""
@@ -78,8 +78,8 @@ class Acknowledgements:
         return self._of_batch(position, 1 << index, max(message_id.batch_size(), index + 1))
 
     def runs(self, runs: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """Acknowledges runs of messages, as :func:`runs_of` returns them; only for consumers without receipts
-        and observers.
+        """Acknowledges runs of messages, as :func:`runs_of` returns them; only for consumers that wait for no
+        receipts and have no interceptors.
         """
         for ledger_id, entry_id, first, last, size in runs:
             if first >= 0:

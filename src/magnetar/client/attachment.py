@@ -229,7 +229,8 @@ class Attachment(Generic[E]):
         :param attached: called after attaching, so that waiting operations continue
         :param ended: called after a permanent failure, so that waiting callers get the error
         :param moved: called when the topic has migrated to another cluster
-        :param before_reattach: waits for operations that must end before ``end`` is attached again
+        :param before_reattach: waits for operations that must be complete before the producer or consumer is
+            attached again
         """
         self.topic = topic
         self.id = services.new_id()

@@ -44,7 +44,7 @@ class Batch:
 
         :param codec: number of the compression codec
         :param numbered_by_last: whether the entry gets only the sequence id of its last message, instead of
-            those of the first and the last
+            the sequence ids of its first and last message
         :raises CompressionError: the codec's library is not installed
         """
         done, self.done = self.done, []
@@ -68,7 +68,7 @@ class Batches:
         self._by_key: dict[str | None, Batch] = {}
         self._spare: Batch | None = None
         self.born = 0.0
-        """Time when the first waiting message was added."""
+        """Time when the first waiting message was added, on the loop's clock, in seconds."""
         self.count = 0
         """Number of waiting messages."""
         self.size = 0
@@ -94,7 +94,8 @@ class Batches:
         """Adds a message to the batch of its key.
 
         :param key: the key of the batch; None: the batch for all messages
-        :param now: the time, which :attr:`born` gets if no message waits
+        :param now: the present time on the loop's clock, in seconds; :attr:`born` gets this time if no
+            message waits
         """
         if not self.count:
             self.born = now

@@ -32,7 +32,7 @@ _AHEAD = 500
 
 class FetchedMessages:
     """Passes messages from a consumer on the loop's thread to receiving threads, and acknowledged ids back to
-    the loop's thread; both in groups, because each change of threads is expensive.
+    the loop's thread. Messages and ids are passed in groups, because each change of threads is expensive.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FetchedMessages:
             return None
 
     async def fetch(self, timeout_millis: float | None) -> None:
-        """Fetches at least one message, unless fetched ones remain; runs on the loop.
+        """Fetches at least one message, unless fetched messages remain; runs on the loop.
 
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed or has failed permanently

@@ -63,7 +63,9 @@ class ChunkedMessage:
     complete.
     """
     missing: int = -1
-    """Index of the first chunk that was skipped; -1: no chunk was skipped."""
+    """Index of the first missing chunk, because a later chunk arrived before this one; -1: no chunk is
+    missing.
+    """
 
     def add(self, chunk: Chunk) -> bool:
         """Adds a chunk; returns whether the message is now complete. Duplicate chunks are ignored."""

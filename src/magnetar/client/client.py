@@ -383,7 +383,7 @@ class Client(Opening):
         return made
 
     def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
-        """Returns a consumer's options with all interceptors, and the factory of its listener's contexts."""
+        """Returns options with all interceptors, and a function that returns a listener call's context."""
         wanted = ConsumerOptions(**options)
         during: During | None = None
         if self._open_telemetry is not None:

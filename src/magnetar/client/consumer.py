@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Consumer(Attached, Listened, AsyncMessages):
     """A consumer; see ``Client.subscribe``.
 
-    Use either :meth:`receive` or :meth:`receive_entry`: messages are decrypted and assembled from chunks;
-    entries are returned as stored.
+    Use either :meth:`receive`, which returns messages, decrypted and assembled from chunks, or
+    :meth:`receive_entry`, which returns entries as stored.
     """
 
     def __init__(
@@ -422,7 +422,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._redelivery.refused(meant_by(message).position, redeliveries_of(message))
 
     def _ask_again_refused(self, positions: list[Position]) -> None:
-        """Requests redelivery of negatively acknowledged entries after their delay."""
+        """Requests redelivery of negatively acknowledged entries; called when their delay has passed."""
         self._redelivery.request(positions)
 
     def _ask_again_late(self, positions: list[Position]) -> None:

@@ -139,7 +139,7 @@ class ControlledService:
         self._current = current
         self._use = use
         self._last: dict[str, object] | None = None
-        """The answer that named the cluster in use."""
+        """The answer that named the cluster in use; None: no answer has named a cluster yet."""
         self._looking = Looking(io.loop, "failover", policy.check_interval_ms / 1000, self._look)
 
     def begin(self) -> None:

@@ -59,7 +59,8 @@ MAX_RECONSUMPTIONS = 16
 
 
 def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str) -> DeadLetterPolicy:
-    """Returns the policy of a consumer with ``retry_enabled``, with the names of both topics filled in.
+    """Returns the policy of a consumer with ``retry_enabled``, with default names for the topics that have
+    none.
 
     :param topic: the full name of the consumer's first topic
     """
@@ -274,8 +275,8 @@ def _options_of(message: Message, properties: Mapping[str, str]) -> dict[str, ob
 
 
 def _keys_of(message: Message) -> dict[str, object]:
-    """Returns the send options for the keys that the original producer set, so that the messages have the
-    same keys and order in both topics.
+    """Returns the send options for the keys that the original producer set, so that the messages keep their
+    keys and order in the dead letter or retry topic.
     """
     keys: dict[str, object] = {}
     if message.has_null_partition_key():

@@ -151,7 +151,8 @@ class MessageOpening:
         :param withheld: called with the positions of entries that are neither delivered nor acknowledged
         :param open_waiting: called to pass all entries that are still queued to :meth:`messages`, before
             incomplete messages expire
-        :param aside: offered each entry; returns True if it takes the entry, whose messages then follow later
+        :param aside: called with each entry; returns True if it decompresses the entry in a thread, so that
+            the messages of the entry follow later
         """
         self._clock = io.clock
         self._topic = topic
@@ -173,7 +174,7 @@ class MessageOpening:
         )
 
     def messages(self, entry: RawEntry, *, skipped: bool) -> Iterable[Message]:
-        """Returns the messages that this entry completes.
+        """Returns the messages of an entry; for a chunk, the chunked message if this chunk completes it.
 
         :param skipped: whether the entry is before the consumer's start position; chunks in such entries are
             not assembled

@@ -254,7 +254,7 @@ class InvalidUrl(PulsarException):
 
 
 class ServiceUnitNotReady(PulsarException):
-    """The broker is loading the topic, or the topic is moving to another broker."""
+    """The object, or the given ``io`` (for example without TLS), does not support the operation."""
 
     result = Result.ServiceUnitNotReady
 
@@ -396,7 +396,9 @@ class Interrupted(PulsarException):
 
 
 class TlsFailed(ConnectError):
-    """The TLS handshake failed, because of a certificate, a name or a version. Retrying does not help."""
+    """The TLS handshake failed, because of a certificate, a host name or a TLS version. Retrying does not
+    help.
+    """
 
 
 class TransactionHasOperationFailed(InvalidTxnStatusError):

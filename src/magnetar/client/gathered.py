@@ -97,7 +97,7 @@ class GatheredConsumer(Listened, AsyncMessages):
         return all(part.is_connected() for part in self._parts)
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether all topics are terminated and all their messages were delivered."""
+        """Whether all topics are terminated and all their messages are acknowledged."""
         return bool(self._parts) and all(part.has_reached_end_of_topic() for part in self._parts)
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
@@ -201,7 +201,7 @@ class GatheredConsumer(Listened, AsyncMessages):
 
     async def seek(self, target: SeekTarget) -> None:
         """Seeks in all topics to the earliest or latest position, to a publish time, or to what a function
-        returns for the topic's name. With another message id, seeks only in the topic of this id.
+        returns for the topic's name. With the id of a message, seeks only in the topic of this message.
         """
         if callable(target):
             for part in tuple(self._parts):

@@ -60,7 +60,7 @@ class ListenerCalls:
         ended: Callable[[], object],
         during: During | None = None,
     ) -> None:
-        """:param options: the options, which contain the listener
+        """:param options: the options of the consumer, which contain the listener
 
         :param reader: the reader to which the consumer belongs; None: there is no reader
         :param ended: called after the listener's last message
@@ -76,8 +76,8 @@ class ListenerCalls:
         self._calls = 0
         self._turn = 0
         self._lanes: dict[int, deque[Message]] = {}
-        """By lane, which several keys share: messages that wait for earlier messages of the lane. An entry
-        exists while a message of the lane is with the listener.
+        """By lane, which messages of several keys share: messages that wait for earlier messages of the lane.
+        A lane is in the dictionary while it has a task that calls the listener.
         """
         self._waiting = 0
         self._progress = Arrivals(loop)
@@ -192,7 +192,7 @@ class ListenerCalls:
 
 
 class Listened:
-    """The common part of consumers with and without a listener."""
+    """Base class of consumers that may have a message listener."""
 
     listening: ListenerCalls | None = None
     """The object that passes the messages to the listener; None: no listener, the program receives the

@@ -188,8 +188,8 @@ class Lookup:
     async def topics(
         self, namespace: str, pattern: str, mode: RegexSubscriptionMode
     ) -> tuple[Sequence[str], bool]:
-        """Returns the names of a namespace's topics (of partitioned topics, those of the partitions), and
-        whether the broker has already applied ``pattern``.
+        """Returns the names of a namespace's topics (for partitioned topics, the names of their partitions),
+        and whether the broker has already applied ``pattern``.
 
         :param pattern: a regular expression for whole names without ``persistent://``; empty: all topics
         :param mode: whether to return persistent topics, non-persistent topics or both
@@ -258,8 +258,8 @@ class Lookup:
         return (await self._service(""))[0]
 
     async def _service(self, topic: str) -> tuple[Connection, Address]:
-        """Returns a connection to the service address in use or, if it does not answer, to the next one that
-        does; and this address.
+        """Returns a connection for lookups and its address: the service address in use or, if this address
+        does not answer, the next address that answers.
 
         :param topic: for lookups over HTTP, the topic whose broker to connect to; empty: any known broker
         """

@@ -1,5 +1,5 @@
-"""The memory limit of one client: it bounds the total size of messages; producers wait and receiver queues
-shrink because of it.
+"""The memory limit of one client: it bounds the total size of messages. When it is reached, producers wait;
+when it is nearly reached, receiver queues shrink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MemoryLimit:
         self._loop = loop
         self.limit = limit
         self.used = 0
-        """Bytes that are counted now."""
+        """Total size of the messages that count against the limit at present, in bytes."""
         self._waiting: deque[Turn] = deque()
         self._shrinking: list[Callable[[], object]] = []
         self._planned = False

@@ -70,8 +70,8 @@ class RawEntry(PlainEntry):
         return self._parsed
 
     def with_entry(self, entry: Entry) -> RawEntry:
-        """Returns a copy of this entry with another metadata and payload: decrypted, or assembled from
-        chunks.
+        """Returns a copy of this entry with other metadata and another payload, which was decrypted or
+        assembled from chunks.
         """
         made = RawEntry(
             self.ledger_id,
@@ -202,8 +202,8 @@ class MessageReference:
 
 
 class Message(PlainMessage):
-    """A message, with the official client's method names. The first access parses the metadata of a message
-    in a batch: methods that use it raise :class:`InvalidMessage` if it cannot be parsed.
+    """A message, with the official client's method names. The metadata of a message in a batch is parsed at
+    the first access: methods that use it raise :class:`InvalidMessage` if it cannot be parsed.
     """
 
     __slots__ = ()
@@ -219,8 +219,8 @@ class Message(PlainMessage):
         content: bytes,
         redeliveries: int,
     ) -> None:
-        """:param entry: the entry that contains the message; the first access parses the metadata of a
-            :class:`RawEntry`
+        """:param entry: the entry that contains the message; the metadata of a :class:`RawEntry` is parsed at
+            the first access
 
         :param single: serialized ``SingleMessageMetadata``; empty outside a batch
         """

@@ -215,7 +215,7 @@ class MessageOptions:
         return metadata.SerializePartialToString()
 
     def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes the options that both kinds of metadata have."""
+        """Writes the options that exist in the metadata of an entry and of a message in a batch."""
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)

@@ -41,8 +41,8 @@ partitions.
 class PartitionedProducer(AcceptsMessages):
     """A producer of a partitioned topic; used like a :class:`Producer`.
 
-    Messages with a key go to the same partition as with the official Java client; other messages go to one
-    partition until a batch would be complete, then to the next partition.
+    Messages with a key go to the same partition as with the official Java client; by default, other messages
+    go to one partition until a batch would be complete, then to the next partition.
     """
 
     def __init__(

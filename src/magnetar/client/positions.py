@@ -48,8 +48,8 @@ class Positions:
         time.
         """
         self._since = loop.time() - start.total_seconds() if isinstance(start, timedelta) else None
-        """If the start is an age: the loop's time at which the first messages were published; otherwise
-        None.
+        """If the start is an age: the loop's time at which a message with this age was published, in seconds;
+        otherwise None.
         """
         self._seeks = TaskScope(loop, attachment.topic)
         self._seeking: Task[None] | None = None
@@ -152,8 +152,8 @@ class Positions:
 
     def subscribing(self) -> MessageId | int | None:
         """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. For a
-        non-durable subscription that was attached before, this is the last received message, after which it
-        continues.
+        non-durable subscription that was attached before, this is the last received message, after which
+        the subscription continues.
         """
         queue = self._queue
         if self._since is not None and queue.last_taken is None:

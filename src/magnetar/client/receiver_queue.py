@@ -69,9 +69,7 @@ class ReceiverQueue:
         """
         self._arrivals = Arrivals(io.loop)
         self.on_arrival: Callable[[], object] | None = None
-        """Called when entries have arrived, or when the consumer is closed or has failed; None: nobody is
-        called.
-        """
+        """Called when entries have arrived, or the consumer is closed or has failed; None: no callback."""
         self.intercept: Callable[[Message], Message] | None = None
         """Passes each message through the interceptors, and returns the message that the program receives;
         None: no interceptors.
@@ -89,9 +87,9 @@ class ReceiverQueue:
         entries.
         """
         self.last_taken: MessageId | None = None
-        """The id of the last message or entry that the program received."""
+        """The id of the last message or entry that the program received; None: nothing received yet."""
         self.on_taken: Callable[[], object] | None = None
-        """Called when the program has received a message or an entry."""
+        """Called when the program has received a message or an entry; None: no callback."""
         scaled = options.auto_scaled_receiver_queue and options.receiver_queue_size > 0
         self._memory = memory if scaled else None
         self._counted = 0
@@ -125,7 +123,7 @@ class ReceiverQueue:
 
     @property
     def waiting_bytes(self) -> int:
-        """Size of the entries that were not opened yet, in bytes."""
+        """Size of the arrived entries that were not converted to messages yet, in bytes."""
         return sum(len(entry.data) for entry in tuple(self._entries))
 
     # Arrivals

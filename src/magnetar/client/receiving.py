@@ -180,9 +180,10 @@ class Taken:
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]
     ) -> list[Position]:
-        """Of entries due for redelivery, publishes those with too many redeliveries to the dead letter topic;
-        returns the others, whose redelivery the caller must request.
+        """Publishes entries with too many redeliveries to the dead letter topic; returns the other entries,
+        whose redelivery the caller must request.
 
+        :param positions: the entries that are due for redelivery
         :param ask_again: called with the entries that could not be published to the dead letter topic
         """
         if self._dead is None:
@@ -243,7 +244,7 @@ class Permits:
         """With a queue of size 0: whether a message was requested that has not arrived yet."""
 
     def use(self, messages: int) -> None:
-        """Counts messages that left the queue; sends new permits whenever half a queue is counted."""
+        """Counts messages that left the queue; at half the queue size, sends permits for the counted ones."""
         if self._queue_size == 0:
             return
         self._used += messages

@@ -129,8 +129,8 @@ class TlsOptions:
     def of(self, shown: tuple[str, str] | None) -> ClientTls:
         """Returns the TLS settings for connections.
 
-        :param shown: paths of a client certificate and its private key that are used as credentials; None: no
-            such certificate
+        :param shown: paths of a client certificate and its private key that are used as credentials; None:
+            credentials of another kind, or no credentials
         """
         return ClientTls(
             self.files.showing(shown),
@@ -159,9 +159,9 @@ def access_to(
     :param timeout: maximum time for each answer of a web service, in seconds
     :param listener_name: the advertised listener to request; empty: the default listener
     :raises InvalidUrl: the service URL is malformed
-    :raises InvalidConfiguration: only one of client certificate and private key is set, or the service URL
-        lacks TLS, which a certificate or the proxy requires
-    :raises OperationNotSupported: this network does not support TLS
+    :raises InvalidConfiguration: only one of client certificate and private key is set; or a certificate or
+        the proxy requires TLS, but the service URL is not one with TLS
+    :raises OperationNotSupported: the network of ``io`` does not support TLS
     """
     url, credentials = service.service_url, service.authentication
     addresses: tuple[Address, ...] = ()
@@ -191,9 +191,9 @@ def network_of(
 ) -> ConnectingNetwork:
     """Returns the network for connections to brokers, with TLS if the service URL requires TLS.
 
-    :raises InvalidConfiguration: only one of client certificate and private key is set, or the service URL
-        lacks TLS, which a certificate or the proxy requires
-    :raises OperationNotSupported: this network does not support TLS
+    :raises InvalidConfiguration: only one of client certificate and private key is set; or a certificate or
+        the proxy requires TLS, but the service URL is not one with TLS
+    :raises OperationNotSupported: the network of ``io`` does not support TLS
     """
     shown = authentication.certificate if authentication is not None else None
     if not is_secured(service_url):

@@ -56,8 +56,8 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Statistics of a producer. The fields with ``num_`` cover the present interval; those with ``total_``,
-    the time since the producer was opened; rates and latencies, the last complete interval or, before an
+    """Statistics of a producer. Fields with ``num_`` cover the present interval, fields with ``total_`` the
+    time since the producer was opened. Rates and latencies cover the last complete interval; until an
     interval is complete, the time since the producer was opened.
 
     The option ``stats_interval_seconds`` of the client sets the interval.
@@ -109,8 +109,8 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Statistics of a consumer. The fields with ``num_`` cover the present interval; those with ``total_``,
-    the time since the consumer was opened; rates, the last complete interval or, before an interval is
+    """Statistics of a consumer. Fields with ``num_`` cover the present interval, fields with ``total_`` the
+    time since the consumer was opened. Rates cover the last complete interval; until an interval is
     complete, the time since the consumer was opened.
     """
 
@@ -229,7 +229,7 @@ class Intervals(Generic[Totals]):
 def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
     """Returns the statistics of a producer.
 
-    :param parts: the intervals of each partition by its name, or those of the only topic
+    :param parts: the intervals by the name of each partition or, without partitions, of the topic
     """
     present = [part.present()[1] for part in parts.values()]
     rated = [part.last or part.present() for part in parts.values()]
@@ -263,7 +263,7 @@ def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
 def consumer_stats(parts: Mapping[str, Intervals[ReceivedTotals]]) -> ConsumerStats:
     """Returns the statistics of a consumer.
 
-    :param parts: the intervals of each partition or topic by its name, or those of the only topic
+    :param parts: the intervals by the name of each partition or topic
     """
     now = plus(ReceivedTotals(), (part.present()[1] for part in parts.values()))
     rated = [part.last or part.present() for part in parts.values()]

@@ -73,8 +73,8 @@ milliseconds, as in Java. Encoders raise TypeError or ValueError for values that
 
 
 def decoder(kind: str) -> Callable[[bytes], date | time] | None:
-    """Returns the decoder of a date or time type; None: the schema type is another one. The decoder truncates
-    nanoseconds to microseconds, and returns an INSTANT in UTC.
+    """Returns the decoder of a date or time type; None: ``kind`` is neither a date nor a time type. The
+    decoder truncates nanoseconds to microseconds, and returns an INSTANT in UTC.
 
     :param kind: the name of the schema type
     """

@@ -200,8 +200,8 @@ def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
 
     :param pending: messages without receipts, in the order in which they were sent
     :returns: the message; None: the message was sent twice, and this is its second receipt
-    :raises FrameError: the order is not explained by transactions: none of the messages before it belongs to
-        one
+    :raises FrameError: no message up to ``sequence_id`` belongs to a transaction, or ``sequence_id`` is
+        higher than the ids of all pending messages
     """
     before = [each for each in pending if each.sequence_id <= sequence_id]
     if sequence_id > pending[-1].sequence_id or all(each.transaction is None for each in before):

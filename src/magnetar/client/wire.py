@@ -1,5 +1,7 @@
-"""The protocol of one connection, without sockets, time or futures: it is given received bytes, calls methods
-for the commands in them, and passes bytes to send to its owner.
+"""The protocol of one connection, without sockets, time or futures.
+
+:class:`Wire` parses received bytes, calls a method for each command in them, and passes the bytes to send to
+the connection.
 """
 
 from __future__ import annotations
@@ -82,8 +84,8 @@ class ConsumerEnd(Protocol):
         ...
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        """Called when a single entry with further fields has arrived; ``intact`` is False if its checksum is
-        wrong.
+        """Called when an entry has arrived whose MESSAGE has fields that :meth:`messages` does not pass, or
+        whose checksum is wrong (``intact`` is then False).
         """
         ...
 

@@ -29,7 +29,7 @@ curve.
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 _NO_PARAMETERS = bytes(8)
-"""The length of the empty encoding parameters in bits, as 8 bytes: a part of what the HMAC authenticates."""
+"""The length in bits, as 8 bytes, of the encoding parameters, which are empty; the HMAC covers it, too."""
 
 
 def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:

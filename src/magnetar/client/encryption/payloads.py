@@ -20,8 +20,8 @@ DATA_KEY_SECONDS = 4 * 3600.0
 """Lifetime of a data key in seconds, as in the Java client."""
 _NONCE_BYTES = 12
 _MOST_NONCES = 1 << 32
-"""Maximum number of random nonces that one key is used with, so that a collision stays unlikely (NIST SP
-800-38D).
+"""Maximum number of payloads that one data key encrypts, each with a random nonce, so that a collision of
+nonces stays unlikely (NIST SP 800-38D).
 """
 _TAG_BYTES = 16
 _KNOWN = 1000

@@ -248,7 +248,7 @@ class AvroValues(ValueSchema):
 
         :param schema_definition: the Avro definition for dictionaries; None: the definition of the record
             class
-        :raises ValueError: both are None
+        :raises ValueError: neither a record class nor the definition of a record is given
         """
         schema = record_cls.schema() if record_cls is not None else schema_definition
         if not isinstance(schema, dict):
