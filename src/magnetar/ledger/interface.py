@@ -32,7 +32,7 @@ class NoSuchLedger(LedgerError):
 
 
 class NoSuchEntry(LedgerError):
-    """The entry id is beyond the last entry of the ledger."""
+    """The entry id is beyond the last entry of the ledger, or the ledger's writer has released the entry."""
 
 
 class EntryLost(LedgerError):
@@ -187,7 +187,7 @@ class LedgerReader(Protocol):
 
         Returns at least one entry; stops before the entry that would exceed ``max_bytes``.
 
-        :raises NoSuchEntry: ``first`` is beyond the last entry that may be read
+        :raises NoSuchEntry: ``first`` is beyond the last entry that may be read, or is no longer stored
         :raises NoSuchLedger: the ledger was deleted meanwhile
         :raises DataDamaged: the stored bytes do not match their checksum
         :raises LedgerUnreadable: the operating system does not return the data
@@ -197,7 +197,7 @@ class LedgerReader(Protocol):
     def in_background(self) -> None:
         """Declares later reads as background work, which should delay writers as little as possible.
 
-        A read may then return more than ``max_bytes``, namely all adjacent entries, or less.
+        A read may then exceed ``max_bytes`` to return all adjacent entries, or return fewer entries than fit.
         """
         ...
 

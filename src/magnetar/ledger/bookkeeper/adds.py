@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Piece = bytes | memoryview
 _LARGEST_ID = (1 << 63) - 1
 _JOINED_BYTES = 128 << 10
-"""Runs up to this size are joined once for all bookies; larger ones are sent in pieces."""
+"""Runs of up to this many bytes are joined into one buffer for all bookies; others are sent in pieces."""
 
 
 class AddStream:
@@ -45,7 +45,7 @@ class AddStream:
         """Whether the stream is queued for sending."""
         self._tells = True
         self._sent: deque[tuple[int, float, int]] = deque()
-        """For each unanswered run: the last entry, the time of sending, and the bytes."""
+        """For each unanswered run: its last entry id, when it was sent (monotonic clock), and its bytes."""
         self._sent_to = -1
 
     @property
@@ -55,7 +55,7 @@ class AddStream:
 
     @property
     def oldest(self) -> float:
-        """The time when the oldest unanswered run was sent."""
+        """The time when the oldest unanswered run was sent, by the monotonic clock, in seconds."""
         return self._sent[0][1]
 
     def leave(self) -> None:
@@ -68,7 +68,7 @@ class AddStream:
         self._sent_to = last_entry_id
 
     def expects(self, entry_id: int) -> bool:
-        """Whether an answer for the entry may come."""
+        """Whether the bookie may still answer for the entry, which was sent and has no answer yet."""
         return self.stripe.next <= entry_id <= self._sent_to
 
     def done(self) -> int:
@@ -100,7 +100,7 @@ class AddStream:
 
 
 class AddRun:
-    """Consecutive entries; each request has two pieces: the bytes before the payload, and the payload.
+    """Requests to add consecutive entries, each in two pieces: the bytes before the payload, and the payload.
 
     The run grows until it is sent to the first bookie.
     """

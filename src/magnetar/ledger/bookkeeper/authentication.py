@@ -78,7 +78,7 @@ class AuthProvider(NamedTuple):
     """How a client authenticates."""
 
     converse: Callable[[], DigestConversation]
-    """Starts an exchange."""
+    """Starts the exchange of AUTH messages with one bookie."""
     answer_seconds: float = 5.0
     """The time in seconds after which a bookie that does not answer is taken to have rejected the
     credentials."""
@@ -156,7 +156,7 @@ _VERSION_3 = _Frames(_made_3, _read_3)
 
 
 class _Authenticating:
-    """A ``StreamProtocol`` for the exchange; afterwards it passes all data to its successor."""
+    """A ``StreamProtocol`` that exchanges the AUTH messages, and afterwards passes all data to ``link``."""
 
     transport: Transport
 
@@ -249,7 +249,8 @@ class _Authenticating:
 
 
 def answer_bytes(begun: bytes) -> int:
-    """Returns the length of the answer that begins with ``begun``."""
+    """Returns the length in bytes of the answer that begins with ``begun``, or of its length field if that is
+    incomplete."""
     if len(begun) < _LENGTH.size:
         return _LENGTH.size
     (length,) = _LENGTH.unpack_from(begun)

@@ -126,7 +126,7 @@ class Bookie:
         return bool(self.trouble)
 
     def add_soon(self, stream: AddStream) -> None:
-        """Queues a stream of adds; its requests are encoded when the bookie sends them."""
+        """Queues a stream of adds; its requests are encoded when they are sent."""
         if stream.ended or stream.waits:
             # If it has ended, its owner is about to be notified.
             return
@@ -410,7 +410,8 @@ class Bookie:
         return None
 
     def _settle(self, stream: AddStream) -> None:
-        """Handles an answer to a stream."""
+        """Updates the bytes in progress after answers to a stream; drops the stream when all answers have
+        arrived."""
         size = stream.done()
         self.pending_bytes -= size
         if self.pending_bytes < 0:

@@ -100,7 +100,7 @@ class Bookies:
     async def start(self) -> None:
         """Starts to follow the registered bookies.
 
-        :raises MetadataUnavailable: the registered bookies are not known
+        :raises MetadataUnavailable: the registered bookies cannot be read
         """
         self._metadata.listen(self._available, self._changed)
         self._metadata.listen_session(self._session_changed)

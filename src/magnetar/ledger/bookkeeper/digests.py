@@ -5,7 +5,7 @@
     0 ledger id | 8 entry id | 16 last-add-confirmed | 24 length | 32 digest | payload
 
 Bookies do not check the body; readers do. The digest covers the first 32 bytes and the payload; the length is
-the sum over all payloads up to and including this one.
+the total size in bytes of all payloads up to and including this one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Digest:
         return said + self._compute(said, b"")
 
     def check_told(self, ledger_id: int, body: bytes) -> int:
-        """Returns the entry in the body of an explicit LAC.
+        """Returns the id of the last confirmed entry, which the body of an explicit LAC states.
 
         :raises DataDamaged: the body belongs to another ledger, is too short, or was changed
         """

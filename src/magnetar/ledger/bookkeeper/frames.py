@@ -103,7 +103,7 @@ def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: by
     """Returns a request to read one entry.
 
     :param entry_id: the id of the entry; -1: the last entry that the bookie has
-    :param key: the master key, if the flags fence
+    :param key: the ledger's master key, if ``flags`` contains FENCE; otherwise empty
     """
     length = _READ.size - _LENGTH.size + len(key)
     return _READ.pack(length, _VERSION, Operation.READ, flags, ledger_id, entry_id) + key
@@ -121,8 +121,8 @@ class AnswerReader:
     """Splits received data into answers.
 
     :param limit: the maximum size of a frame in bytes, including its length field
-    :param added: called once for a run of successful answers to adds; None: they are returned like other
-        answers
+    :param added: called once for a run of successful answers to adds; None: these answers are returned like
+        other answers
     :param decode: decodes an answer between two offsets; version 2 by default
     :param least: the minimum size of an answer in bytes
     """

@@ -90,7 +90,7 @@ class AddedRun:
 def read_added(data: bytes, position: int, end: int, run: AddedRun) -> int:
     """Reads successful answers to adds of one ledger into ``run``; returns the position after them.
 
-    Stops at any other answer; ``run.count`` is 0 if that is the first one.
+    Stops at any other answer; ``run.count`` is 0 if the first answer is such an answer.
     """
     count = 0
     while count < run.capacity and end - position >= _ANSWER:

@@ -61,7 +61,7 @@ class UnknownLayout(LedgerError):
 
 
 class Versioned(NamedTuple):
-    """A ledger's metadata as read or written; a change names the version that it replaces."""
+    """A ledger's metadata with its version in the store; a write is refused if the version has changed."""
 
     record: LedgerRecord
     version: int
@@ -80,7 +80,7 @@ class LedgerRecords:
         self._tasks = TaskScope(loop, "the ids of ledgers", owner_goes_on)
         self._path_below: Callable[[int], str] | None = None
         self._long_ids = False
-        """Whether the first 2³¹ ids are used up, or a client has decided to continue without them."""
+        """Whether new ids have 64 bits: the first 2³¹ ids are used up, or another client uses such ids."""
         self._making = InProgress(loop)
 
     async def close(self) -> None:
@@ -128,7 +128,7 @@ class LedgerRecords:
         raise LedgerError(f"all {_TRIES} ids tried for a new ledger below {self._root} were already taken")
 
     async def new_id(self) -> int:
-        """Returns a new id that will not be used for a ledger."""
+        """Returns the next ledger id without creating a ledger; no ledger will get this id."""
         with self._making:
             return await self._new_id()
 
@@ -159,7 +159,7 @@ class LedgerRecords:
             await self._metadata.delete(self.path(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns all existing ledgers in ascending order, with one read per ten thousand ids."""
+        """Returns the ids of all existing ledgers in ascending order, with one read per ten thousand ids."""
         found: list[int] = []
         for name in await self._metadata.children(self._root):
             if name.isascii() and name.isdigit() and len(name) in (2, 3):
@@ -222,8 +222,10 @@ class LedgerRecords:
         return 1
 
     async def _count(self, counter: str) -> int:
-        """Returns the next number of a counter below a node; negative if ZooKeeper's counter has
-        overflowed."""
+        """Returns the next number of the counter at a path.
+
+        :returns: the number; negative if ZooKeeper's counter has overflowed
+        """
         prefix = f"{counter}/ID-"
         node = await self._metadata.put(prefix, b"", ephemeral=True, sequential=True)
         self._tasks.start(self._release(node.path), "the deletion of a number's node")

@@ -55,7 +55,7 @@ class RequestContext(NamedTuple):
     memory: ReadingMemory
     flags: Flag = Flag.NONE
     key: bytes = b""
-    """The master key, if the flags fence."""
+    """The ledger's master key, if the flags contain FENCE; otherwise empty."""
     speculative_seconds: float = 0.0
     """The delay in seconds before the next bookie is asked as well; 0: the next bookie is asked only after an
     answer."""
@@ -222,7 +222,7 @@ class LastEntries:
         """All entries up to this one are known to be confirmed. Initially it is the entry before the segment,
         because a segment starts after the last confirmed entry."""
         self.confirmed_length: int | None = None
-        """The total bytes of all entries up to ``confirmed``; None unless some bookie has that entry as its
+        """The total bytes of all entries up to ``confirmed``; None: no bookie returned this entry as its
         last."""
         self.highest = self.confirmed
         """The last entry that any bookie has."""
@@ -297,7 +297,7 @@ class ReadingMemory:
     """The bookies that answer batch reads; shared by all readers of a store.
 
     A bookie before 4.17 closes the connection at a batch read, but so does any bookie that stops. A bookie
-    that closed it twice, and never answered a batch read, counts as old.
+    that closed its connection twice in this way, and never answered a batch read, counts as old.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -149,7 +149,7 @@ class _OutOfSteps(Exception):
 
 
 class Arrangement:
-    """An ensemble in which some positions have a bookie already; the others get a rack."""
+    """An ensemble in which some positions have a bookie already; :meth:`found` finds racks for the others."""
 
     def __init__(
         self,
@@ -161,7 +161,8 @@ class Arrangement:
     ) -> None:
         """:param fixed: the racks of the ensemble's bookies; None: a free position
         :param candidates: the number of available bookies in each rack
-        :param shares: the sum of the weights of each rack's bookies; None: their number
+        :param shares: the sum of the weights of each rack's bookies; None: the number of available bookies
+            counts instead
         """
         self._places = list(fixed)
         self._free = [place for place, stand in enumerate(fixed) if stand is None]

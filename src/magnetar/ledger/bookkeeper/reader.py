@@ -71,7 +71,7 @@ class ReadParts(NamedTuple):
     """Returns a connection for reading. A bookie may close it because of an unknown request, so writers must
     not share it."""
     written: Callable[[int], BookKeeperWriter | None]
-    """Returns the writer of a ledger, if it is in this process and has not ended."""
+    """Returns the writer of a ledger; None: it is not in this process, or has ended."""
     memory: ReadingMemory
     settings: ReadSettings
 
@@ -133,7 +133,7 @@ class BookKeeperReader:
         """Does nothing, because bookies write to another device than they read from."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Records that entries are confirmed, because bookies learn this only with the next entry."""
+        """Records that entries up to ``entry_id`` are confirmed, which bookies learn with the next entry."""
         if not self._is_closed():
             self._has_confirmed(entry_id, None)
 
@@ -196,7 +196,7 @@ class BookKeeperReader:
         return self._record.state is LedgerState.CLOSED
 
     def _hear_writer(self) -> bool:
-        """Takes the last-add-confirmed from a writer in this process; returns False if there is none."""
+        """Takes the last-add-confirmed from a writer in this process; returns False without such a writer."""
         writer = None if self._is_closed() else self._parts.written(self.ledger_id)
         if writer is None:
             return False
@@ -214,7 +214,7 @@ class BookKeeperReader:
             self._has_confirmed(entry.said.last_add_confirmed, None)
 
     async def _read_some(self, first: int, last: int, max_bytes: int) -> list[StoredEntry]:
-        """Reads at least one entry, and possibly some after it."""
+        """Returns entry ``first``, and possibly some entries after it, up to ``last``."""
         pauses = list(_TRY_AGAIN_SECONDS)
         while True:
             record = self._record
@@ -305,10 +305,10 @@ class OpeningParts(NamedTuple):
     reading: Callable[[str], Bookie]
     """Returns a connection that no writer shares, because a bookie may close it after an unknown request."""
     recovering: Callable[[str], Bookie]
-    """Returns a connection to a bookie that carries no other requests."""
+    """Returns a connection to a bookie; only recoveries use this connection."""
     placement: Placement
     written: Callable[[int], BookKeeperWriter | None]
-    """Returns the writer of a ledger, if it is in this process and has not ended."""
+    """Returns the writer of a ledger; None: it is not in this process, or has ended."""
     fencing: Callable[[int], object]
     """Called before the bookies of a ledger are fenced."""
     password: bytes = b""

@@ -31,7 +31,7 @@ from magnetar.metadata.interface import BadVersion
 
 log = logging.getLogger(__name__)
 _TRIES = 20
-"""The maximum number of changes of the metadata during a recovery, after which it fails."""
+"""The number of changes of the metadata by other clients after which a recovery fails."""
 _WINDOW = 16
 """The number of entries that are read at the same time while a bookie is known to have them."""
 _MOST_BYTES = 32 << 20
@@ -192,7 +192,7 @@ class _Recovery:
         return self._parts.memory.in_order(bookies)
 
     async def _length_of(self, entry_id: int) -> int:
-        """Returns the bytes of all entries up to a confirmed one."""
+        """Returns the total payload bytes of all entries up to and including a confirmed one."""
         if entry_id < 0:
             return 0
         asking = self._asking._replace(enough_missing=0)
@@ -267,7 +267,7 @@ class RecoveryAdds:
         self._given_up: set[int] = set()
         """The indexes of failed bookies without a replacement."""
         self._sorrow = ""
-        """The reason why there is no replacement."""
+        """The reason why a failed bookie has no replacement; empty: no search for one has failed."""
         self._changing = False
         self._error: LedgerError | None = None
         self._waiter: Future[None] | None = None

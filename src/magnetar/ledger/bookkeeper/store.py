@@ -75,8 +75,7 @@ class ClientFigures(NamedTuple):
     pending_bytes: int
     """The bytes of unanswered adds, over all bookies."""
     replaced: int
-    """The number of bookies that were replaced in ensembles since the store was opened, like the following
-    counts."""
+    """The number of bookies replaced in ensembles; like the next counts, since the store was opened."""
     fenced: int
     """The number of writers whose ledger was recovered by another client."""
     failed: int
@@ -153,8 +152,8 @@ class BookKeeperLedgerStore:
     ) -> BookKeeperLedgerStore:
         """Opens the store.
 
-        :param metadata: a store with definite answers to changes (``ResolvingStore``), closed after the
-            ledger store
+        :param metadata: a store with definite answers to changes (``ResolvingStore``), which the caller
+            closes after the ledger store
         :param network: the network for connections to bookies; None: the network of ``io``
         :param racks_in: the store with the table of racks; None: ``metadata``
         :raises UnknownLayout: the metadata of ledgers has a layout that this release does not know
@@ -212,8 +211,8 @@ class BookKeeperLedgerStore:
             return writer
 
     async def check_ids(self) -> None:
-        """Asks all bookies whether they have entries under the next ledger ids; uses up the first of these
-        ids.
+        """Asks all writable bookies whether they have entries under the next ledger ids; uses up the first of
+        these ids.
 
         :raises LedgerIdUsed: a bookie has such entries, because the metadata is older than the bookies' data
         """
@@ -300,7 +299,8 @@ class BookKeeperLedgerStore:
         self.bookies.close()
 
     def _begin_asking(self) -> None:
-        """Starts the periodic queries and reports."""
+        """Starts the periodic queries of free disk space, and reports of the last-add-confirmed, as
+        configured."""
         if self._spaces is not None:
             self._spaces.start()
         seconds = self._settings.explicit_lac_seconds

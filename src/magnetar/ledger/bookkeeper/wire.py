@@ -80,7 +80,7 @@ def read_request(
     """Returns a request to read one entry.
 
     :param entry_id: the id of the entry; -1: the last entry that the bookie has
-    :param key: the master key, if the flags fence
+    :param key: the ledger's master key, if ``flags`` contains FENCE; otherwise empty
     """
     read = pb.ReadRequest(ledgerId=ledger_id, entryId=entry_id)
     if flags & Flag.FENCE:

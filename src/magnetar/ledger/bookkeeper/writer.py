@@ -1,5 +1,5 @@
-"""Writes a ledger: sends entries to the bookies at once, and confirms them in order, once an ack quorum has
-each.
+"""Writes a ledger: sends entries to the bookies without delay, and confirms them in order, each entry once an
+ack quorum has it.
 
 A confirmed entry is still being added to the rest of its write quorum. A bookie that fails to store an entry
 is replaced, for the entries that are not confirmed yet.
@@ -37,7 +37,7 @@ from magnetar.metadata.interface import BadVersion
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""The maximum number of changes of the metadata by others during one change, after which it fails."""
+"""The number of changes of the metadata by other clients after which a change by a writer fails."""
 
 
 class WriterCounts:
@@ -49,7 +49,7 @@ class WriterCounts:
         self.fenced = 0
         """The number of writers that ended because another client recovered their ledger."""
         self.failed = 0
-        """The number of writers that ended for other reasons, with entries or without."""
+        """The number of writers that ended for other reasons; writers of deleted ledgers do not count."""
 
 
 class WriterParts(NamedTuple):
@@ -61,7 +61,8 @@ class WriterParts(NamedTuple):
     placement: Placement
     max_pending_bytes: int
     """The maximum number of bytes of adds that one bookie has not answered, or that wait for a connection to
-    it. While a bookie has more, entries that it must still store are not confirmed."""
+    it. While a bookie has more, no further entries are confirmed in the ledgers whose entries it must
+    still store."""
     ended: Callable[[int], object]
     """Called with the id of a ledger after its writer has ended, or has closed the ledger."""
     counts: WriterCounts
@@ -127,12 +128,12 @@ class BookKeeperWriter:
 
     @property
     def last_add_confirmed(self) -> int:
-        """The last entry up to which all are confirmed; -1 if there is none."""
+        """The id of the last entry up to which all entries are confirmed; -1: no entry is confirmed."""
         return self._confirmed
 
     @property
     def last_appended(self) -> int:
-        """The last appended entry; -1 if there is none."""
+        """The id of the last appended entry; -1: no entry was appended."""
         return self._next - 1
 
     @property
@@ -142,7 +143,7 @@ class BookKeeperWriter:
 
     @property
     def confirmed_length(self) -> int:
-        """The bytes of all entries up to :attr:`last_add_confirmed`."""
+        """The payload bytes of all entries up to :attr:`last_add_confirmed`."""
         after = self._confirmed + 1
         return self._encoder.length - sum(run.payload_bytes(after) for run in self._pending)
 

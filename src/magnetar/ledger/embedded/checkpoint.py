@@ -19,12 +19,12 @@ CHECKPOINT_NAME = "checkpoint"
 _MAGIC = b"MGCHECKP"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQ")
-"""Magic, format version, checksum of the body, its length."""
+"""Magic, format version, checksum of the body, length of the body."""
 _BODY = struct.Struct("<qQQQII")
 """Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
 _SEGMENT = struct.Struct("<QIIQQQQQ")
-"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, and bytes of
-bodies of the ledger with the most."""
+"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, and the most
+bytes of bodies that belong to one ledger."""
 _LEDGER = struct.Struct("<qIqqqII")
 """Ledger id, closed, last entry, length, first entry still needed, length of metadata, number of parts."""
 _PART = struct.Struct("<qqqq")
@@ -46,7 +46,7 @@ class SealedSegment:
     largest: int = 0
     """The largest part of ``stored`` that belongs to one ledger."""
     settled: bool = False
-    """Whether the segment need not be sorted by ledger, or is sorted."""
+    """Whether the segment is sorted by ledger, or need not be sorted."""
 
     def fields(self) -> tuple[int, ...]:
         """Returns the fields in the order of the checkpoint."""
@@ -81,7 +81,7 @@ class CheckpointRows:
     """
 
     def __init__(self, sealed: frozenset[int]) -> None:
-        """:param sealed: ids of the segments in the checkpoint; parts in others are left out"""
+        """:param sealed: ids of the segments in the checkpoint; parts in other segments are left out"""
         self.count = 0
         self._sealed = sealed
         self._rows: list[bytes] = []
@@ -149,7 +149,7 @@ def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[byte
 def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
     """Returns the checkpoint in a file.
 
-    :raises DataDamaged: the checksum does not match
+    :raises DataDamaged: the file is too short, or its header or checksum is wrong
     """
     if len(data) < _HEADER.size:
         raise DataDamaged(f"{path} is damaged: it is shorter than a checkpoint's header")

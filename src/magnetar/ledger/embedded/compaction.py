@@ -88,7 +88,7 @@ SORTING = "sorting"
 
 
 class _Schedule:
-    """When segments with few live entries are rewritten: the fewer, the sooner."""
+    """The times at which segments with few live entries are rewritten: the fewer live entries, the sooner."""
 
     def __init__(self, settings: EmbeddedSettings, now: float) -> None:
         self._settings = settings
@@ -96,8 +96,8 @@ class _Schedule:
         self._major_at = now + settings.major_compaction_interval
 
     def due(self, now: float, *, urgent: bool) -> tuple[str, float]:
-        """Returns the kind of compaction that is due, and the live share below which it rewrites a segment; 0
-        if none is due."""
+        """Returns the kind of compaction that is due, and the share of live bytes (0 to 1) below which it
+        rewrites a segment; 0 if no compaction is due."""
         settings = self._settings
         if now >= self._major_at or urgent:
             return MAJOR, max(settings.major_compaction_threshold, settings.minor_compaction_threshold)
@@ -219,7 +219,7 @@ class Compaction:
             self._worker.close()
 
     async def _choose(self, now: float) -> tuple[str, list[SealedSegment]]:
-        """Returns the reason for a rewrite, and the segments to rewrite."""
+        """Returns the reason for a rewrite, and the segments to rewrite; no segments: nothing to rewrite."""
         settings = self._settings
         kind, threshold = self._schedule.due(now, urgent=self._urgent)
         known: list[SealedSegment] = []
@@ -362,7 +362,7 @@ class Compaction:
             self._failed("cannot close the rewritten segments", error)
 
     async def _rest(self, took: float, written: int, entries: int) -> None:
-        """Pauses after a step of ``took`` seconds, as long as the limits of time share and rate require."""
+        """Pauses after a step of ``took`` seconds, to keep the limits of the time share and of the rates."""
         if self._urgent or self._stopping:
             return
         settings = self._settings
@@ -394,7 +394,7 @@ class Compaction:
         self._finished()
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
-        """Returns (segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker.
+        """Returns (segment id, ledger id, part) of all parts, sorted by ledger and entry. Runs on the worker.
 
         :raises _SegmentDamaged: the index of a segment is lost, and cannot be rebuilt from the segment
         """
@@ -409,7 +409,7 @@ class Compaction:
         return found
 
     async def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
-        """Returns the parts that have entries still needed, in the order of ledgers and entries."""
+        """Returns the parts with entries that are still needed, in the order of ledgers and entries."""
         live: list[_LivePart] = []
 
         def take(index: tuple[int, int, PartIndex]) -> None:

@@ -43,7 +43,8 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
     """Returns the store's id from its VERSION file; writes one with ``new_id()`` into an empty directory.
 
     :raises UnknownFormat: a newer release wrote the file
-    :raises DataDamaged: the file is missing beside segments, or is not in the form that releases write
+    :raises DataDamaged: the file is missing although the directory has segments, or is not in the form that
+        releases write
     """
     path = f"{directory}/{_VERSION_NAME}"
     if not disk.exists(path):

@@ -1,4 +1,4 @@
-"""Images of the store: the bytes of its files that are its state at one moment."""
+"""Images of the store: an image is those bytes of the store's files that are its state at one moment."""
 
 from __future__ import annotations
 

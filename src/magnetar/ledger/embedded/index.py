@@ -246,7 +246,7 @@ class NewPart(NamedTuple):
 
 
 class PartsBuilder:
-    """Collects the index of a segment whose ledgers may have gaps."""
+    """Collects the index of a segment in which the entries of a ledger may have gaps."""
 
     def __init__(self) -> None:
         self.parts: list[NewPart] = []

@@ -64,7 +64,7 @@ class IndexLookup:
         return parts if parts is not None else self._rebuild(segment_id)
 
     def _load(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
-        """Reads a part from an index file or, if that is damaged, from the segment. Runs on a worker."""
+        """Reads a part from an index file; if the file is missing or damaged, from the segment. Blocks."""
         try:
             file = self._files.open_index(segment_id)
         except FileNotFoundError:

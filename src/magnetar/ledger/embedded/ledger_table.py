@@ -42,7 +42,7 @@ class LedgerRow:
         self.recovering = False
         self.last_entry_id = -1
         self.length = 0
-        """Bytes of the entries."""
+        """The total size of the entries, in bytes."""
         self.forgotten = 0
         """The first entry id that may still be read; the space of earlier entries may be reclaimed."""
         self.parts: array[int] = array("q")
@@ -129,7 +129,7 @@ class LedgerTable:
         self.emptied: set[int] = set()
         """Segments without live bytes; the owner of the table removes them and clears the set."""
         self.fail: Fail | None = None
-        """Stops the process after an internal error; None before the store serves."""
+        """Stops the process after an internal error; None: the store is not open yet."""
         self._looked: dict[int, _Seen] = {}
         """The state of ledgers at the last check."""
 
@@ -215,7 +215,7 @@ class LedgerTable:
     def replace_parts(
         self, row: LedgerRow, sources: Container[int], new: Sequence[tuple[int, int, int, int]]
     ) -> None:
-        """Replaces the parts in ``sources`` with rewritten ones.
+        """Replaces a ledger's parts in the segments ``sources`` with the rewritten parts ``new``.
 
         Entries that were forgotten in the meantime are left out.
         """

@@ -130,4 +130,4 @@ class EmbeddedWriter:
 
 
 def _nobody(_told: object) -> None:
-    """Replaces the listener after the end, and ignores calls."""
+    """Ignores calls; replaces the callbacks of a writer that has ended."""

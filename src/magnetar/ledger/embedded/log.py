@@ -354,7 +354,7 @@ class CommitLog:
     def _take_run(self, commit: _Commit, queue: LogQueue, limit: int, first_limit: int) -> int:
         """Moves one run to ``commit``; returns its size, 0 if it does not fit.
 
-        :param first_limit: the limit for the first part, in place of ``limit``
+        :param first_limit: the limit in bytes for the first part, in place of ``limit``
         """
         parts = queue.parts
         count, lengths, payload = parts[0]
@@ -461,7 +461,7 @@ class CommitLog:
 
     @property
     def takes_changes_only(self) -> bool:
-        """Whether only the last of the reserve is left, which accepts changes of ledgers but no entries."""
+        """Whether only the last segment of the reserve is left, which accepts changes of ledgers only."""
         ready = self._supply.reserved
         if ready is None:
             return self.segment.room is SegmentRoom.LAST and not self._supply.has_room
@@ -528,7 +528,7 @@ class CommitLog:
             self._idle_timer = self._io.loop.call_later(self._settings.idle_seconds, self._maybe_idle)
 
     def _maybe_idle(self) -> None:
-        """After an idle time, writes the empty group that declares the last one durable."""
+        """After an idle time, writes the empty group that declares the last group durable."""
         self._idle_timer = None
         if self._in_flight is not None or self._waiting or self._confirmed or self.failed:
             return

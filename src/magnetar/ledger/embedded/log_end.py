@@ -22,7 +22,8 @@ LOG_END_NAME = "log-end"
 NOTED_SECONDS = 1.0
 """The maximum time in seconds between a commit and the recording of the log's new end."""
 _SLOT_BYTES = 4096
-"""The size of a slot. There are two; the older one is overwritten, so that a torn write leaves the other."""
+"""The size of each of the two slots, in bytes. A record replaces the older slot, so that a torn write leaves
+the newer one."""
 _FIELDS = struct.Struct("<8s16sQQ")
 """Magic, store id, segment id, sequence number."""
 _CHECKSUM = struct.Struct("<I")

@@ -47,7 +47,7 @@ class LogStart(NamedTuple):
 
 
 class Maintenance:
-    """One task whose steps never overlap; ``reminder`` wakes it when there may be work.
+    """The task that does the background work, one step at a time; ``reminder`` wakes it for new work.
 
     Only its steps seal, retire and remove segments.
     """

@@ -105,8 +105,8 @@ class SegmentReader:
         return _with_runs(data, Group(offset, length, sequence, durable, [], []), table_end)
 
     def groups(self, offset: int, sequence: int) -> Iterator[Group]:
-        """Iterates over valid groups from ``offset`` on, as long as their numbers ascend without gaps from
-        ``sequence``."""
+        """Iterates over undamaged groups from ``offset`` on, as long as their sequence numbers ascend without
+        gaps from ``sequence``."""
         while (group := self.group_at(offset)) is not None:
             if group.sequence != sequence or group.broken_runs:
                 return
@@ -141,7 +141,8 @@ class SegmentReader:
         return {run[2] for run in claimed if run[0] <= 3 and 0 < run[2] < 1 << 48}
 
     def entries(self, run: RunAt) -> list[bytes] | None:
-        """Returns the entries of a run; None if its body does not match its checksum."""
+        """Returns the entries of a run; None if it is not a run of entries, or its body does not match its
+        checksum."""
         data = self._read_at(run.body_length, run.body_at)
         if run.kind != ENTRIES or not body_is_whole(data, 0, run.body_length, run.checksum):
             return None

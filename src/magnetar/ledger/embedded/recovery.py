@@ -33,7 +33,7 @@ from magnetar.ledger.interface import DataDamaged
 def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoint:
     """Returns the last checkpoint; in a new directory, an empty one is written first.
 
-    :raises DataDamaged: the checkpoint is damaged, or missing beside segments
+    :raises DataDamaged: the checkpoint is damaged, or is missing although there are segments
     """
     path = f"{directory}/{CHECKPOINT_NAME}"
     if not disk.exists(path):
@@ -96,7 +96,7 @@ class LogReplay:
         self._refuse_gaps()
 
     def live_runs(self) -> list[LiveRun]:
-        """Returns the live entries of the replayed part, by ledger and entry."""
+        """Returns the live entries of the replayed part, sorted by ledger and entry."""
         rows = self.table.rows
         live = []
         for run in self.runs:

@@ -161,9 +161,10 @@ class SegmentFiles:
         return self.reserve.write_within(wanted + self._margin, write)
 
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
-        """Returns a free file with a new header; None (and the file is deleted) if it does not fit.
+        """Returns a free file with a new header; None if the file cannot be reused, and is deleted instead.
 
-        A file that a reader in another process still has open, with a shared lock, is not touched.
+        A file is not reused if it is too small, or if a reader in another process has it open (with a shared
+        lock): this reader must not see other bytes.
         """
         path = f"{self._directory}/{name}"
         file = self._disk.open(path)

@@ -19,8 +19,8 @@ _CHECKSUM = struct.Struct("<I")
 LOG = 0
 """A segment of the log: its groups continue the sequence of the previous segment."""
 REWRITTEN = 1
-"""A segment with live runs of others, written completely before it is referenced; its sequence starts at
-1."""
+"""A segment with live runs of other segments, written completely before it is referenced; its sequence starts
+at 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class SegmentReads:
-    """Reads of one store. A pinned segment keeps its file, even if its ledgers are deleted."""
+    """The reads from the segments of one store. A pinned segment keeps its file, even if its ledgers are
+    deleted."""
 
     def __init__(
         self, io: Io, files: SegmentFiles, settings: EmbeddedSettings, unpinned: Callable[[], None]

@@ -72,7 +72,7 @@ class SegmentSupply:
         failed: Callable[[str, BaseException], None],
         short: Callable[[str], object],
     ) -> None:
-        """:param short: called when the reason to refuse entries changes; empty: entries are accepted"""
+        """:param short: called with each new reason to refuse entries; empty: entries are accepted"""
         self.shortage = ""
         """The last reported reason for a shortage; empty: none."""
         self._files = files
@@ -91,7 +91,7 @@ class SegmentSupply:
 
     @property
     def ready_bytes(self) -> int:
-        """The size of the prepared segment, in bytes."""
+        """The size of the prepared segment, in bytes; 0: no segment is prepared."""
         return 0 if self._ready is None else self._ready.size
 
     @property

@@ -49,7 +49,7 @@ class Segment:
     segment_id: int
     state: SegmentState | None = None
     log: LogSegment | None = None
-    """The segment of the log, while its index is in memory."""
+    """The segment of the log, while its index is in memory; None: the index is in a file."""
     next_sequence: int = 0
     """The sequence number of the first group of the next segment, once this one is full."""
     sealed: SealedSegment | None = None

@@ -26,10 +26,11 @@ class EmbeddedSettings:
     commit_bytes: int = 16 << 20
     """The maximum number of bytes in groups that are written and synced together."""
     zero_fill_bytes: int = 1 << 20
-    """The step in which a new segment is filled with zeros, so that commits can use the device in between."""
+    """The number of bytes of a new segment that are filled with zeros at a time; between two such steps,
+    commits can use the device."""
     idle_seconds: float = 0.05
     """The time without a commit after which the log counts as idle, and writes an empty group that declares
-    the last one durable."""
+    the last group durable."""
     reader_workers: int = 2
     reads_in_flight_bytes: int = 32 << 20
     """The maximum number of bytes that all readers together have requested and not yet received."""

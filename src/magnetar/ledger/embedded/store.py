@@ -49,7 +49,7 @@ class SpaceUse(NamedTuple):
     ahead_bytes: int
     """The unused rest of the segment that is being written, the prepared one, and those kept for reuse."""
     segments: int
-    """The number of full segments."""
+    """The number of sealed segments."""
     ledgers: int
     compactions: Compactions
 

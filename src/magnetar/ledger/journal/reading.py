@@ -30,8 +30,8 @@ class Journal:
     ledgers: list[int]
     """The ids of the journal's ledgers, in their order."""
     whole: bool
-    """Whether the first ledger of the journal exists. Otherwise the journal only shows the last generation of
-    the metadata."""
+    """Whether the first ledger of the journal exists. If not, the journal lacks metadata, and only the
+    generation in its last entry is used."""
     last: Header | None = None
     """The header of the last entry; None: the journal has no entries."""
 
