@@ -106,7 +106,8 @@ def build(
 def _shared_name() -> str:
     """Returns the name of the module with Cython's shared code, which each module would compile otherwise.
 
-    It contains the release of Cython, because modules only work with the shared code of their release.
+    The name contains the release of Cython, because modules only work with the shared code of the release
+    that compiled them.
     """
     from Cython import __version__ as release
 

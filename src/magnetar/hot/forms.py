@@ -74,7 +74,9 @@ class HotStatus:
     """Whether a warning about a stale module was given when it was imported."""
 
     def warning(self) -> str | None:
-        """Returns a line for the log if modules run interpreted; None: all are compiled, or it was logged."""
+        """Returns a line for the log if modules run interpreted; None: all are compiled, or the user was
+        warned.
+        """
         told = (Form.COMPILED, Form.STALE) if self.stale_told else (Form.COMPILED,)
         slow = {module: form for module, form in self.forms.items() if form not in told}
         if not slow:

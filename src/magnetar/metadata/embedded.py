@@ -306,7 +306,7 @@ class EmbeddedMetadataStore:
             raise
 
     def _close_unchanged(self) -> None:
-        """Closes after a failed opening; if nothing was written, both files stay unchanged.
+        """Closes after a failed opening; if nothing was written, database and write-ahead log stay unchanged.
 
         When SQLite closes a database, it copies the readable part of the write-ahead log into it and removes
         the log. The rest of the log would be lost, and so would a database to which the log does not belong.

@@ -173,7 +173,7 @@ class MetadataCache(Generic[V]):
         return len(self._known)
 
     def known(self, path: str) -> V | None:
-        """Returns the cached value of a path; None if there is none."""
+        """Returns the cached value of a path; None: no value is cached."""
         return self._known.get(path)
 
     async def get(self, path: str) -> V:

@@ -67,7 +67,7 @@ def may_have_happened(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Creates a node, or replaces one version of it."""
+    """Creates a node, or replaces one version of a node."""
 
     path: str
     value: bytes
@@ -250,6 +250,7 @@ class MetadataStore(Protocol):
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         """Deletes a node.
 
+        :param expected_version: the version that the node must have; None: any version
         :raises NodeMissing: the node does not exist
         :raises BadVersion: the node has another version
         :raises NodeNotEmpty: the node has children

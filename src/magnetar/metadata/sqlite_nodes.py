@@ -157,7 +157,8 @@ class SqliteNodes:
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:
-        """Returns a part of the persistent nodes after a path. The last part has the sequential numbers."""
+        """Returns a part of the persistent nodes after a path. The last part has the sequential numbers, and
+        no nodes."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
             nodes.append(node)
@@ -170,7 +171,7 @@ class SqliteNodes:
         return NodeRange(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
 
     def _persistent_after(self, after: str) -> list[Node]:
-        """Returns the persistent nodes after a path, up to the size of a part.
+        """Returns the persistent nodes after a path, at most :data:`_SCAN_ROWS`.
 
         :raises NodeDamaged: a row was not written by this program
         """
@@ -194,7 +195,7 @@ class SqliteNodes:
             self._store(edit)
 
     def database_bytes(self) -> int:
-        """Returns the bytes of the tables in the database."""
+        """Returns the size of the database in bytes, without the write-ahead log."""
         pages, size = (self._connection.execute(f"PRAGMA page_{part}")[0][0] for part in ("count", "size"))
         return int(pages) * int(size)
 
@@ -228,7 +229,7 @@ class SqliteNodes:
     ) -> Node:
         """Creates or replaces a node.
 
-        :raises BadVersion: the condition is not met
+        :raises BadVersion: the node does not have the version ``expected``
         """
         if sequential:
             path = self._numbered(path)

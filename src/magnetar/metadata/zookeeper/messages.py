@@ -138,7 +138,7 @@ def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -
 
 
 def greeting(data: bytes) -> Greeting:
-    """Parses the answer of a server to a new session.
+    """Parses a server's answer to the first request of a connection.
 
     :raises JuteError: the data is another record
     """
@@ -200,7 +200,11 @@ def add_watch(path: str) -> bytes:
 
 
 def set_watches(last_zxid: int, recursive: Sequence[str]) -> bytes:
-    """Returns the request that sets the watches of a session on a new connection."""
+    """Returns the request that sets the watches of a session on a new connection.
+
+    :param last_zxid: the last transaction that the session has seen
+    :param recursive: the paths that are watched with all paths below
+    """
     into = bytearray()
     put_long(into, last_zxid)
     for paths in ((), (), (), (), recursive):
@@ -357,9 +361,9 @@ class JuteReader:
 class OperationResult:
     """The result of one operation of a MULTI.
 
-    Request and answer have no record in ``zookeeper.messages`` (``MultiOperationRecord``, ``MultiResponse``):
-    each operation follows a ``MultiHeader``, and a last header ends them. The answer to a failed request has
-    no error of its own, but one for each operation.
+    ``zookeeper.jute`` has no record for the request MULTI and its answer (``MultiOperationRecord``,
+    ``MultiResponse``): a ``MultiHeader`` precedes each operation, and a last header ends the list. The answer
+    to a failed request has no error of its own, but an error for each operation.
     """
 
     error: int = OK

@@ -101,7 +101,7 @@ class ZooKeeperSession:
         self._tasks = TaskScope(outside.loop, "the session with ZooKeeper", self._internal_error)
         self._closed = False
         self.session_id = 0
-        """The id of the session; 0: there is none."""
+        """The id of the session; 0: no session."""
         self.server = ""
         """The server of the current or last connection."""
         self.trouble = "no server has answered yet"
