@@ -137,7 +137,7 @@ class Acknowledgements:
         return self._remaining.get(position, (1 << size) - 1)
 
     def done_elsewhere(self, position: tuple[int, int], done: int, size: int) -> None:
-        """Records that a transaction has acknowledged messages of a batch at the broker.
+        """Records that a transaction, which is now committed, has acknowledged messages of a batch.
 
         :param done: bit set of these messages
         :param size: number of messages of the batch

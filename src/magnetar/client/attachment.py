@@ -488,7 +488,7 @@ class Attachment(Generic[E]):
 
 
 class Attached:
-    """Base of producers and consumers."""
+    """Base class of producers and consumers."""
 
     def __init__(
         self, services: Services, attachment: Attachment[ProducerEnd] | Attachment[ConsumerEnd]

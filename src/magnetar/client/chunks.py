@@ -63,9 +63,7 @@ class ChunkedMessage:
     complete.
     """
     missing: int = -1
-    """Index of the first missing chunk, because a later chunk arrived before this one; -1: no chunk is
-    missing.
-    """
+    """Index of the first chunk that is missing although a later one has arrived; -1: no chunk is missing."""
 
     def add(self, chunk: Chunk) -> bool:
         """Adds a chunk; returns whether the message is now complete. Duplicate chunks are ignored."""

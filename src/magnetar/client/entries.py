@@ -148,7 +148,7 @@ class MessageOpening:
         """:param used: called with the number of messages that are not delivered, to return their permits
 
         :param acknowledge: called to acknowledge discarded entries
-        :param withheld: called with the positions of entries that are neither delivered nor acknowledged
+        :param withheld: called with the position of each entry that is neither delivered nor acknowledged
         :param open_waiting: called to pass all entries that are still queued to :meth:`messages`, before
             incomplete messages expire
         :param aside: called with each entry; returns True if it decompresses the entry in a thread, so that

@@ -6,7 +6,7 @@ from enum import Enum, IntEnum
 
 
 class OfficialEnum(IntEnum):
-    """Base of integer enumerations whose ``str()`` is as in the official client, such as
+    """Base class of integer enumerations whose ``str()`` is as in the official client, such as
     ``ConsumerType.Shared``.
     """
 

@@ -254,13 +254,13 @@ class InvalidUrl(PulsarException):
 
 
 class ServiceUnitNotReady(PulsarException):
-    """The object, or the given ``io`` (for example without TLS), does not support the operation."""
+    """The broker is loading the topic, or the topic is moving to another broker."""
 
     result = Result.ServiceUnitNotReady
 
 
 class OperationNotSupported(PulsarException):
-    """The object, or the network that the client uses, does not support the operation."""
+    """The object, or the given ``io`` (for example without TLS), does not support the operation."""
 
     result = Result.OperationNotSupported
 

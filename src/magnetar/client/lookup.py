@@ -117,8 +117,8 @@ class Lookup:
         )
 
     def assigned(self, told: Assigned, last: TopicBroker | None) -> TopicBroker | None:
-        """Returns the topic's new broker, as CLOSE_PRODUCER or CLOSE_CONSUMER named it; None: it named no
-        address of the required kind (with or without TLS).
+        """Returns the topic's new broker, as CLOSE_PRODUCER or CLOSE_CONSUMER named it; None: the command
+        named no address of the required kind (with or without TLS).
 
         :param told: the addresses in the command
         :param last: the topic's former broker; if the client reached it through a proxy, it uses the same

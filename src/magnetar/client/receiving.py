@@ -138,7 +138,7 @@ class Taken:
             opened = _checked(open_producer, options.check_dead_letter_topic)
             self._dead = DeadLetters(policy, topic, subscription, opened, acknowledge, loop)
         self.matters = self._unacknowledged is not None or self._dead is not None
-        """Whether :meth:`add` must be called."""
+        """Whether :meth:`add` must be called for each message that the program receives."""
 
     @property
     def dead(self) -> int:

@@ -24,7 +24,7 @@ class TableView(ClosedByAsyncWith):
     """
 
     def __init__(self, services: Services, topic: str, reader: Reader, *, has_values: bool) -> None:
-        """:param reader: a reader of the compacted topic at its first message, which the view closes
+        """:param reader: a reader at the first message of the compacted topic; the view closes this reader
 
         :param has_values: whether the reader's schema decodes values; otherwise the view maps keys to
             payloads

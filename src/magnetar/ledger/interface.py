@@ -279,7 +279,7 @@ class LedgerStore(Protocol):
         ...
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns all existing ledgers in ascending order, for the search for orphaned ledgers."""
+        """Returns the ids of all existing ledgers, ascending, for the search for orphaned ledgers."""
         ...
 
     async def close(self) -> None:

@@ -229,7 +229,7 @@ class SqliteNodes:
     ) -> Node:
         """Creates or replaces a node.
 
-        :raises BadVersion: the node does not have the version ``expected``
+        :raises BadVersion: the node does not have the version ``expected``, or exists although it must not
         """
         if sequential:
             path = self._numbered(path)

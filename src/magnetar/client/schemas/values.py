@@ -165,7 +165,8 @@ class KeyValueValues(ValueSchema):
         :param data: the payload of a message
         :param writer: the schemas with which the message was written, as :meth:`writer` returns them; None:
             this schema
-        :raises ValueError: the payload does not match the schema, or keys are separate (``separated``)
+        :raises ValueError: the payload does not match the schema, or the schema has ``separated``, so that
+            payloads contain no key
         """
         if self._separated:
             raise ValueError(

@@ -92,7 +92,7 @@ class AddStream:
             self.listener.on_added(self)
 
     def tell_not_added(self, status: int) -> None:
-        """Ends the stream after an error status of the bookie."""
+        """Ends the stream after an error status of the bookie, and informs the owner unless it left."""
         self.ended = True
         if self._tells:
             self._tells = False
@@ -134,7 +134,7 @@ class AddRun:
         return pieces, last, size
 
     def payload_bytes(self, first: int) -> int:
-        """Returns the number of payload bytes from entry ``first`` on."""
+        """Returns the number of payload bytes of the run's entries from ``first`` on."""
         return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
 
 

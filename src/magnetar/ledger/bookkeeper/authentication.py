@@ -45,7 +45,7 @@ class NotAuthenticated(OSError):
 
 
 class DigestConversation:
-    """BookKeeper's SASL with DIGEST-MD5 (``SASLClientProviderFactory``)."""
+    """The client side of BookKeeper's SASL exchange with DIGEST-MD5 (``SASLClientProviderFactory``)."""
 
     plugin = _SASL
 
@@ -75,7 +75,7 @@ class DigestConversation:
 
 
 class AuthProvider(NamedTuple):
-    """How a client authenticates."""
+    """The way in which a client authenticates at bookies."""
 
     converse: Callable[[], DigestConversation]
     """Starts the exchange of AUTH messages with one bookie."""

@@ -47,7 +47,7 @@ _DOUBT_SECONDS = 10.0
 
 class BookieSettings(NamedTuple):
     request_seconds: float = 30.0
-    """The timeout of a request; it fires up to an eighth later (bookkeeperClientTimeoutInSeconds)."""
+    """The timeout of a request; requests fail up to an eighth later (bookkeeperClientTimeoutInSeconds)."""
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
     """The seconds after a failed connection attempt in which requests fail as LOST without a new attempt."""

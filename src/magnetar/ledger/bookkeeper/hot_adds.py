@@ -76,7 +76,7 @@ def add_frames(
 
 
 class AddedRun:
-    """Consecutive successful answers to adds of one ledger; reused from read to read."""
+    """Consecutive successful answers to adds of one ledger; each call of :func:`read_added` replaces them."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity

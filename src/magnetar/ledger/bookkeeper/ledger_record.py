@@ -79,7 +79,7 @@ class LedgerRecord:
         return found.ensemble
 
     def end_of_segment(self, entry_id: int) -> int:
-        """Returns the last entry that may be in the same segment as an entry."""
+        """Returns the last entry id of the segment to which an entry belongs; 2^63-1 for the last segment."""
         for segment in self.segments:
             if segment.first_entry_id > entry_id:
                 return segment.first_entry_id - 1

@@ -52,7 +52,7 @@ class Placement(Protocol):
     def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
         """Returns bookies for a new ledger.
 
-        :raises NotEnoughBookies: there are too few, or none that meet the rules
+        :raises NotEnoughBookies: too few bookies are available, or too few of them meet the rules
         """
         ...
 
@@ -62,7 +62,7 @@ class Placement(Protocol):
         """Returns ``ensemble`` with new bookies at the indexes ``lost``. No new bookie is in ``ensemble`` or
         ``excluded``.
 
-        :raises NotEnoughBookies: there are too few, or none that meet the rules
+        :raises NotEnoughBookies: too few bookies are available, or too few of them meet the rules
         """
         ...
 

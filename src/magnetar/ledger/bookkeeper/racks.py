@@ -14,7 +14,7 @@ from magnetar.metadata.interface import MetadataStore
 log = logging.getLogger(__name__)
 
 TABLE = "/bookies"
-"""The path of the table, ``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
+"""The path of the table (``BookiesRackConfiguration``): by group, the ``BookieInfo`` of each bookie."""
 DEFAULT_RACK = "/default-rack"
 """The rack of bookies that are not in the table."""
 

@@ -46,7 +46,7 @@ _TRY_AGAIN_SECONDS = (0.3, 1.0)
 """The delays in seconds before failed reads are tried again; longer than the time for which no new connection
 to a bookie is opened after a failure."""
 _SINGLES = 16
-"""The number of entries that are requested at the same time without batch reads: at most 80 MiB."""
+"""The number of entries that are requested at the same time without batch reads; they have at most 80 MiB."""
 _BATCH_BYTES = 5 << 20
 """The maximum size of a bookie's answer to a batch read."""
 _BATCH_ENTRIES = 10_000

@@ -261,7 +261,7 @@ class RecoveryAdds:
         self._adding: dict[int, _Adding] = {}
         self._bytes = 0
         self._lost: dict[int, str] = {}
-        """The failures of bookies of the ensemble, by index."""
+        """By index in the ensemble: the failed bookie, with its status, until it is replaced or given up."""
         self._failed: set[str] = set()
         """All bookies that failed."""
         self._given_up: set[int] = set()

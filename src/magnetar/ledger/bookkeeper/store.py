@@ -354,7 +354,7 @@ class ExplicitLac:
         self._writers = writers
         self._seconds = seconds
         self._told: dict[int, int] = {}
-        """The last confirmed entry that was last reported to bookies, by ledger."""
+        """By ledger: the id of the last confirmed entry in the latest report to bookies."""
         self._timer: Cancellable = loop.call_later(seconds, self._look)
 
     def stop(self) -> None:

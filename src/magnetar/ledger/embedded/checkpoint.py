@@ -21,10 +21,11 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, format version, checksum of the body, length of the body."""
 _BODY = struct.Struct("<qQQQII")
-"""Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
+"""Next ledger id, next segment id, first segment of the log, its first sequence number, numbers of segments
+and of ledgers."""
 _SEGMENT = struct.Struct("<QIIQQQQQ")
-"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, and the most
-bytes of bodies that belong to one ledger."""
+"""Segment id, kind, settled, size of the file, end of its last group, number of runs, bytes of bodies, and
+the most bytes of bodies that belong to one ledger."""
 _LEDGER = struct.Struct("<qIqqqII")
 """Ledger id, closed, last entry, length, first entry still needed, length of metadata, number of parts."""
 _PART = struct.Struct("<qqqq")

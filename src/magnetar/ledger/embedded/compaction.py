@@ -31,13 +31,13 @@ _RETRY_SECONDS = 60.0
 
 
 class Compactions(NamedTuple):
-    """Totals since the store was opened."""
+    """Totals of compactions since the store was opened."""
 
     minor: int
-    """Segments rewritten by minor compactions."""
+    """The number of segments rewritten by minor compactions."""
     major: int
     sorted: int
-    """Segments rewritten to sort them by ledger, or because many were small."""
+    """The number of segments rewritten to sort them by ledger, or because many were small."""
     written_bytes: int
     reclaimed_bytes: int
     """The bytes of deleted entries in the rewritten segments."""

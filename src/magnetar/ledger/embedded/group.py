@@ -19,13 +19,14 @@ from magnetar.io.crc32c import crc32c
 
 GROUP_MAGIC = b"MGRP"
 GROUP_HEADER = struct.Struct("<4sIIIQQQQ")
-"""Magic, checksum, length of the group, runs, segment id, offset, sequence number, durable up to."""
+"""Magic, checksum, bytes of the group, number of runs, segment id, offset, sequence number, durable up to."""
 GROUP_HEADER_BYTES = 48
 RUN_HEADER = struct.Struct("<IIqqqII")
-"""Kind, entries, ledger id, first entry id, last-add-confirmed, length of the body, checksum of the body."""
+"""Kind, number of entries, ledger id, first entry id, last-add-confirmed, length of the body, checksum of the
+body."""
 RUN_HEADER_BYTES = 40
 CHECKSUM_END = 8
-"""The end of magic and checksum, and the start of what the checksum covers."""
+"""The offset after the fields magic and checksum, where the bytes that the checksum covers begin."""
 
 ENTRIES = 0
 LEDGER_CREATED = 1

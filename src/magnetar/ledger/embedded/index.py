@@ -17,10 +17,11 @@ length and checksum of its body."""
 _MAGIC = b"MGSEGIDX"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQI")
-"""Magic, format version, parts, segment id, end of the last group, checksum of the preceding fields."""
-_PART = struct.Struct("<qqqIIII")
-"""Ledger id, first and last entry, runs, offset of the runs, their checksum, checksum of the preceding
+"""Magic, format version, number of parts, segment id, end of the last group, checksum of the preceding
 fields."""
+_PART = struct.Struct("<qqqIIII")
+"""Ledger id, first and last entry, number of runs, offset of the runs, their checksum, checksum of the
+preceding fields."""
 _SWAP = sys.byteorder != "little"
 
 

@@ -92,15 +92,15 @@ def open_directory(
 
 
 def _room_to_move(live: Iterable[LiveRun]) -> int:
-    """Returns an upper bound of the bytes of new segments with these runs and their indexes, and of room to
-    continue."""
+    """Returns an upper bound of the bytes needed to rewrite these runs, with indexes, and to continue the
+    log."""
     return _ROOM_TO_GO_ON + sum(run.body_length + _BYTES_BESIDE_RUN for run in live)
 
 
 def _replace_rewritten(
     table: LedgerTable, rows: Iterable[LedgerRow], sources: set[int], rewritten: Iterable[Rewritten]
 ) -> None:
-    """Switches ``rows`` from ``sources`` to the rewritten segments."""
+    """Switches the ledgers ``rows`` from the segments ``sources`` to the rewritten segments."""
     new: dict[int, list[Place]] = {}
     for ledger_id, place in places_of(rewritten):
         new.setdefault(ledger_id, []).append(place)
@@ -124,7 +124,7 @@ def _refuse_missing(checkpoint: Checkpoint, present: Iterable[int], files: Segme
 
 
 def seal_in_place(files: SegmentFiles, replay: LogReplay) -> list[SealedSegment]:
-    """Returns the segments of a replayed log, durable with their indexes when this returns.
+    """Seals the segments of a replayed log; returns them, durable with their indexes when this returns.
 
     Each is truncated after its last group, which frees room, and every byte is written again in place,
     because bytes that read back may never have reached the device.

@@ -33,7 +33,7 @@ _WINDOW = 1 << 20
 
 
 class RunAt(NamedTuple):
-    """A run of a group that was read."""
+    """The description of a run in the table of a group, and the position of the run's body."""
 
     kind: int
     entries: int

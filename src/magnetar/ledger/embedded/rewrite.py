@@ -124,7 +124,7 @@ class _SegmentWriter:
 class Rewriting:
     """Copies runs, which ascend by ledger and entry, to new segments: one group per step.
 
-    Adjacent runs are merged up to the size of a run. Without runs no segment is created.
+    Adjacent runs are merged up to the size ``run_bytes`` of the settings. Without runs no segment is created.
     """
 
     def __init__(

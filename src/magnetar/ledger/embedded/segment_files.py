@@ -258,7 +258,7 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def trim(self, file: File, end: int) -> int:
-        """Truncates a sealed segment if that frees enough bytes; returns the size of the file."""
+        """Truncates a sealed segment if that frees more than a quarter; returns the size of the file."""
         size = file.size()
         used = max(end, SEGMENT_HEADER_BYTES)
         if used * 4 < size * 3:

@@ -193,7 +193,8 @@ class EmbeddedLedgerStore:
         return self._table.durable_next_ledger_id
 
     def ledgers_of(self, component: bytes) -> list[LedgerMetadata]:
-        """Returns ledgers whose custom metadata has this ``component``, in ascending order of ids."""
+        """Returns the metadata of ledgers with this ``component`` in their custom metadata, in ascending
+        order of ids."""
         rows = (row for row in self._table.rows.values() if component in row.created)
         found = (row.metadata() for row in rows)
         wanted = (known for known in found if known.custom.get("component") == component)
