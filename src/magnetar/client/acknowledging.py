@@ -63,11 +63,15 @@ class Acknowledgements:
         acknowledged, and a cumulative acknowledgement counts as one.
         """
         self.failed = 0
-        """Number of acknowledgements that the broker refused or did not answer; always 0 without receipts."""
+        """Number of acknowledgements that were not sent, or that the broker refused or did not answer. They
+        are counted only if an answer is awaited: with receipts, or in a transaction.
+        """
 
     def individual(self, message_id: MessageId) -> Future[None] | None:
-        """Acknowledges one message or one entry; returns a future of the broker's answer if receipts are
-        enabled, else None.
+        """Acknowledges one message or one entry; returns a future of the broker's answer.
+
+        :returns: the future; None: receipts are off, or nothing is sent before the rest of the batch is
+            acknowledged
         """
         if self._taken is not None:
             self._taken.acknowledged(message_id)
@@ -94,7 +98,7 @@ class Acknowledgements:
                 self._gathered()
 
     def _of_batch(self, position: tuple[int, int], done: int, size: int) -> Future[None] | None:
-        """Acknowledges messages of a batch; returns like :meth:`individual`.
+        """Acknowledges messages of a batch; returns the same as :meth:`individual`.
 
         :param done: bit set of the acknowledged messages, by their indexes in the batch
         :param size: number of messages of the batch

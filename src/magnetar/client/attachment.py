@@ -124,7 +124,7 @@ class Services:
         return Backoff(self.io.randomness, *self._delays)
 
     def new_id(self) -> int:
-        """Returns a unique id for a producer or a consumer."""
+        """Returns a unique id for a producer, a consumer or a watcher."""
         self._next_id += 1
         return self._next_id
 
@@ -269,7 +269,8 @@ class Attachment(Generic[E]):
         """The future of the answer to PRODUCER or SUBSCRIBE; None: not sent yet."""
 
     async def open(self) -> None:
-        """Attaches for the first time, within the operation time-out.
+        """Attaches for the first time, within the operation time-out; waiting for exclusive access has no
+        limit.
 
         :raises PulsarException: attaching failed
         """
@@ -506,11 +507,12 @@ class Attached:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the producer or consumer was closed, or was never opened because the broker refused."""
+        """Whether the producer or consumer was closed, or could not be opened."""
         return self._attachment.closed
 
     async def open(self) -> None:
-        """Attaches for the first time, within the operation time-out.
+        """Attaches for the first time, within the operation time-out; waiting for exclusive access has no
+        limit.
 
         :raises PulsarException: attaching failed
         """

@@ -240,7 +240,7 @@ class Chunks:
         return known
 
     def _drop(self, uuid: str) -> list[Position]:
-        """Drops an incomplete message; returns the positions of its chunks."""
+        """Stops assembling a message; returns the positions of its chunks."""
         if self._times is not None:
             self._times.remove(uuid)
         _, positions = self._open.pop(uuid, (None, []))

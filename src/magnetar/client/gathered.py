@@ -200,8 +200,12 @@ class GatheredConsumer(Listened, AsyncMessages):
             part.redeliver_unacknowledged_messages()
 
     async def seek(self, target: SeekTarget) -> None:
-        """Seeks in all topics to the earliest or latest position, to a publish time, or to what a function
-        returns for the topic's name. With the id of a message, seeks only in the topic of this message.
+        """Seeks in all topics, or only in the topic of a message.
+
+        :param target: the earliest or latest position, a publish time, or a function that returns one of
+            these for the name of each topic: all topics; the id of another message: its partition
+        :raises InvalidConfiguration: the id is not from a partition of the consumer, or the topics are a list
+            or match a pattern, so that the id does not tell the topic
         """
         if callable(target):
             for part in tuple(self._parts):
@@ -374,7 +378,7 @@ class TopicsConsumer(GatheredConsumer):
         return part
 
     def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
-        """Calls ``take`` for the consumers in turn, until one has a message; skips deleted topics."""
+        """Calls ``take`` for the consumers in turn until one has a message; removes deleted topics."""
         while True:
             try:
                 return super()._taken(take)

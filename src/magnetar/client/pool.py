@@ -80,7 +80,8 @@ class ConnectionPool:
         :param through: the address to connect to: the broker itself, or a proxy
         :param number: index of the connection to this broker, from 0
         :raises ConnectError: the address does not answer
-        :raises PulsarException: the broker refused CONNECT
+        :raises PulsarException: the broker refused CONNECT or did not answer it in time, or the client is
+            closed
         """
         key = (broker, through, number)
         connection = self._open.get(key)

@@ -119,7 +119,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def pending_messages(self) -> int:
-        """Number of messages without a receipt."""
+        """Number of messages without a receipt; each chunk of a message counts as one."""
         return self._pending_messages
 
     @property

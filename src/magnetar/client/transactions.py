@@ -326,7 +326,7 @@ class Transaction(AnyTransaction):
         """Aborts: the transaction's messages are never delivered, and the messages that it acknowledged are
         delivered again.
 
-        :raises InvalidTxnStatusError: the transaction has ended
+        :raises InvalidTxnStatusError: the transaction has ended, or is being committed
         :raises PulsarException: the coordinator did not answer; it aborts the transaction after its time-out
         """
         await self.begun().abort()

@@ -41,7 +41,7 @@ class EntryLost(LedgerError):
 
 
 class LedgerFenced(LedgerError):
-    """Another process opened the ledger for recovery, so this writer can no longer append."""
+    """The ledger was opened for recovery, usually by another process, so its writer can no longer append."""
 
 
 class EntryTooLarge(LedgerError):

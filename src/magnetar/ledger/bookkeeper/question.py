@@ -77,7 +77,7 @@ class Question:
     ) -> None:
         self.first = first
         self.entries: list[StoredEntry] = []
-        """The entries that were read; empty: no bookie had any."""
+        """The entries that were read; empty: no bookie returned any."""
         self.refused: dict[str, int] = {}
         """The status of bookies that did not return the entry; ``Status.OK`` for a damaged answer."""
         self.damage: DataDamaged | None = None
@@ -225,7 +225,7 @@ class LastEntries:
         """The total bytes of all entries up to ``confirmed``; None: no bookie returned this entry as its
         last."""
         self.highest = self.confirmed
-        """The last entry that any bookie has."""
+        """The highest entry id that any bookie returned; initially :attr:`confirmed`."""
         self.last_of: dict[str, int] = {}
         """The last entry of each bookie that has entries."""
         self.answers: dict[str, int] = {}
@@ -297,7 +297,8 @@ class ReadingMemory:
     """The bookies that answer batch reads; shared by all readers of a store.
 
     A bookie before 4.17 closes the connection at a batch read, but so does any bookie that stops. A bookie
-    that closed its connection twice in this way, and never answered a batch read, counts as old.
+    that never answered a batch read counts as old when it refuses one, or closes the connection at a second
+    one.
     """
 
     def __init__(self, clock: Clock) -> None:

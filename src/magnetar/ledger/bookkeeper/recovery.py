@@ -46,8 +46,8 @@ class RecoveryParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """Returns a connection for fencing requests only. Answers do not name their request, and the answer to a
-    request that does not fence would not prove the fencing."""
+    """Returns a connection that only recoveries use, for reads that fence, and for adds. Answers do not name
+    their request, and the answer to a read that does not fence would not prove the fencing."""
     placement: Placement
     memory: ReadingMemory
     fencing: Callable[[int], object]

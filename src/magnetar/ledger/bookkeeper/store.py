@@ -77,7 +77,7 @@ class ClientFigures(NamedTuple):
     replaced: int
     """The number of bookies replaced in ensembles; like the next counts, since the store was opened."""
     fenced: int
-    """The number of writers whose ledger was recovered by another client."""
+    """The number of writers that ended because their ledger was opened for recovery."""
     failed: int
     """The number of writers that ended for other reasons before they were closed."""
 

@@ -47,7 +47,7 @@ class WriterCounts:
         self.replaced = 0
         """The number of bookies that were replaced in ensembles."""
         self.fenced = 0
-        """The number of writers that ended because another client recovered their ledger."""
+        """The number of writers that ended because their ledger was opened for recovery."""
         self.failed = 0
         """The number of writers that ended for other reasons; writers of deleted ledgers do not count."""
 
@@ -189,7 +189,7 @@ class BookKeeperWriter:
             self._refused = reason
 
     async def settled(self) -> None:
-        """Waits until all entries have an ack quorum, or the writer has ended."""
+        """Waits until the writer has ended, or all entries are confirmed and no bookie is being replaced."""
         while not self._over and (self._confirmed + 1 < self._next or self._change is not None):
             if self._settled is None:
                 self._settled = self._loop.create_future()

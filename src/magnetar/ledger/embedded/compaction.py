@@ -40,7 +40,7 @@ class Compactions(NamedTuple):
     """The number of segments rewritten to sort them by ledger, or because many were small."""
     written_bytes: int
     reclaimed_bytes: int
-    """The bytes of deleted entries in the rewritten segments."""
+    """The bytes by which the new segments are smaller than the rewritten ones."""
     running: bool
 
 

@@ -51,7 +51,7 @@ class DiskUse(NamedTuple):
 
 @dataclass(frozen=True)
 class DiskGuardSettings:
-    """Limits as shares of the device's size, 0 to 1."""
+    """Limits; those whose names end with ``_share`` are shares of the device's size, 0 to 1."""
 
     warn_share: float = 0.9
     full_share: float = 0.95
@@ -114,7 +114,7 @@ class DiskGuard:
 
     @property
     def reason(self) -> str:
-        """The reason why publishing must stop; empty if the device is not full."""
+        """The reason why publishing must stop; only meaningful while :attr:`state` is FULL."""
         settings, use = self._settings, self.use
         if use.free < settings.reserve_bytes:
             return (

@@ -195,7 +195,8 @@ class CommitLog:
             await self.next_completion()
 
     async def flush(self) -> None:
-        """Waits until everything that is queued or in flight at the time of the call is durable or refused.
+        """Waits until all entries that are queued or in flight at the time of the call are durable or
+        refused; changes of ledgers that are only queued do not count.
 
         :raises StoreClosed: the log has failed
         """
@@ -215,7 +216,7 @@ class CommitLog:
         return self.segment.end if self._in_flight is None else self._in_flight.offset
 
     async def drain(self) -> None:
-        """Waits until nothing is queued or in flight."""
+        """Waits until nothing is queued or in flight, or the log has failed; then stops the timers."""
         while (self._waiting or self._in_flight is not None) and not self.failed:
             await self.next_completion()
         for timer in (self._idle_timer, self._end_timer):
