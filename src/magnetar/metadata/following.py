@@ -30,7 +30,8 @@ class Follower:
     """Follows the content below a node. The last content stays in effect until new content was read.
 
     :param what: the name of the content, for the log
-    :param take: reads all content and puts it into effect
+    :param take: reads all content and puts it into effect; called again after
+        :class:`~magnetar.metadata.interface.MetadataUnavailable`, other metadata errors are only logged
     :param pause: seconds after each read, for content that changes continually
     """
 
@@ -144,8 +145,9 @@ class SessionListeners:
 class MetadataCache(Generic[V]):
     """Values made from nodes below ``root``, by the node's path.
 
-    A change of a node drops its value; a reconnected or lost session drops all values. If a node changes
-    while its value is being read, the value is returned but not cached, because it may be out of date.
+    A change of a node drops its value; a reconnected or lost session drops all values. If any
+    value is dropped while a value is being read, the read value is returned but not cached, because it may
+    be out of date.
 
     :param read: makes the value of a path; its errors are passed on and not cached
     :param most: limit of the sum of ``weigh`` over all values; if it is exceeded, all values are dropped

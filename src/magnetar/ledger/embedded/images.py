@@ -55,7 +55,7 @@ class StoreImages:
         """The number of images that were taken and not released yet."""
 
     async def prepare(self, checkpoint_copy: str) -> None:
-        """Makes all earlier appends durable, and keeps the last checkpoint.
+        """Waits until all earlier appends are durable or refused, and copies the last checkpoint.
 
         :meth:`finish` must be called soon afterwards, because no segment is sealed or removed until then.
 

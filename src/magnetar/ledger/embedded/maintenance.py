@@ -98,7 +98,7 @@ class Maintenance:
         self._reminder.remind()
 
     async def stop(self) -> None:
-        """Does the remaining work and ends the task."""
+        """Stops compaction, does the remaining work if there is room on the disk, and ends the task."""
         self._stopping = True
         await self._compaction.stop()
         self._reminder.remind()

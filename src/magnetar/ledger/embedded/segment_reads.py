@@ -83,6 +83,7 @@ class SegmentReads:
         """Returns up to ``length`` bytes of a pinned segment; fewer only at its end.
 
         :param ahead: whether the operating system may read ahead
+        :raises StoreClosed: the store is closed
         :raises LedgerUnreadable: the operating system cannot read the bytes
         """
         await self._wait_for_room(length)
