@@ -90,7 +90,7 @@ AnyEntry = TypeVar("AnyEntry", bound=PlainEntry)
 
 
 def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: int) -> list[AnyEntry]:
-    """Returns the entries of a run of MESSAGE frames in a buffer.
+    """Returns the entries of consecutive MESSAGE frames in a buffer.
 
     :param kind: the class of the entries, which adds no fields
     """

@@ -59,7 +59,7 @@ def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned |
 class ProducerEnd(Protocol):
     """The events of a connection for a producer.
 
-    The run objects that methods get are reused, so a method must copy the data that it keeps.
+    The :class:`ReceiptRun` that a method gets is reused, so the method must copy the data that it keeps.
     """
 
     def receipts(self, run: ReceiptRun) -> None: ...

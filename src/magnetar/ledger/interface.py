@@ -236,7 +236,7 @@ class ReadPlan(NamedTuple):
 
     plan_id: str
     seconds: float
-    """The time for which the files are kept; see ``EmbeddedReadPlans.prolong``."""
+    """The time from now for which the files are kept; ``EmbeddedReadPlans.prolong`` extends it."""
     ranges: Sequence[PlannedRange]
 
 

@@ -145,9 +145,9 @@ class SessionListeners:
 class MetadataCache(Generic[V]):
     """Values made from nodes below ``root``, by the node's path.
 
-    A change of a node drops its value; a reconnected or lost session drops all values. If any
-    value is dropped while a value is being read, the read value is returned but not cached, because it may
-    be out of date.
+    A change of a node drops its value; a reconnected or lost session drops all values. If one
+    of these events happens while a value is being read, even for another node below ``root``, the value is
+    returned but not cached, because it may be out of date.
 
     :param read: makes the value of a path; its errors are passed on and not cached
     :param most: limit of the sum of ``weigh`` over all values; if it is exceeded, all values are dropped

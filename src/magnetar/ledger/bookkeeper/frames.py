@@ -121,8 +121,8 @@ class AnswerReader:
     """Splits received data into answers.
 
     :param limit: the maximum size of a frame in bytes, including its length field
-    :param added: called once for a run of successful answers to adds; None: these answers are returned like
-        other answers
+    :param added: called once for consecutive successful answers to adds; None: these answers are returned
+        like other answers
     :param decode: decodes an answer between two offsets; version 2 by default
     :param least: the minimum size of an answer in bytes
     """

@@ -1,4 +1,5 @@
-"""Images of the store: an image is those bytes of the store's files that are its state at one moment."""
+"""Images of the store: an image consists of the bytes of the store's files that represent its state at one
+moment."""
 
 from __future__ import annotations
 

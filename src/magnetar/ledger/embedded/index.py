@@ -75,7 +75,7 @@ class GrowingIndex:
         self.run_count = 0
 
     def add(self, ledger_id: int, first: int, count: int, offset: int, length: int, checksum: int) -> None:
-        """Adds a run; the runs of a ledger come in order and without gaps."""
+        """Adds a run; the runs of a ledger must be added in order and without gaps."""
         runs = self._runs.get(ledger_id)
         if runs is None:
             runs = self._runs[ledger_id] = array("I")

@@ -239,7 +239,7 @@ class CommitLog:
     async def next_completion(self) -> None:
         """Waits for the end of a commit.
 
-        :raises StoreClosed: there will be none, as the log has failed
+        :raises StoreClosed: the log has failed, so there will be no further commit
         """
         if self.failed:
             raise StoreClosed("the log has failed")

@@ -1,9 +1,9 @@
 """The file that records the durable end of the log; without it, the loss of the last segment would go
 unnoticed.
 
-A group declares earlier groups durable, so damage is detected by later groups. At the end of the log there
-are none, so while the log grows, its end is recorded once a second in a separate file. A log that ends before
-the recorded position has lost acknowledged entries.
+A group declares earlier groups durable: if an earlier group is damaged, durable entries were lost. No group
+follows the last one, so while the log grows, its end is recorded once a second in a separate file. A log that
+ends before the recorded position has lost acknowledged entries.
 """
 
 from __future__ import annotations

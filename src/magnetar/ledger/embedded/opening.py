@@ -19,7 +19,7 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
 _BYTES_BESIDE_RUN = 256
-"""The bytes of a run besides its body, rounded up: its rows in the group and the index, and its part of
+"""The bytes of a run besides its body, rounded up: its rows in the group and the index, and its share of
 headers."""
 _ROOM_TO_GO_ON = 64 << 10
 _STEP_BYTES = 1 << 20

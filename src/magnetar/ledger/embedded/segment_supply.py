@@ -14,7 +14,7 @@ from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
 _ROOMS: Sequence[SegmentRoom] = (SegmentRoom.FREE, SegmentRoom.RESERVED, SegmentRoom.LAST)
-"""The kinds of room that are tried in turn for entries that must be stored, if there is not plenty."""
+"""The kinds of room that are tried in turn for entries that must be stored, if PLENTY is not available."""
 
 
 class LogSegment:

@@ -22,7 +22,8 @@ class EmbeddedSettings:
     group_bytes: int = 4 << 20
     """The approximate size at which a group ends."""
     run_bytes: int = 256 << 10
-    """The approximate size at which a run ends; a read takes whole runs."""
+    """The approximate size at which a run (consecutive entries of one ledger in a group) ends; a read takes
+    whole runs."""
     commit_bytes: int = 16 << 20
     """The maximum number of bytes in groups that are written and synced together."""
     zero_fill_bytes: int = 1 << 20
@@ -69,9 +70,9 @@ class EmbeddedSettings:
     compaction_entries_per_second: float = 0.0
     sort_behind: int = 4
     """A segment of the log is rewritten once, sorted by ledger, when this many sealed segments follow it,
-    unless its runs are long already."""
+    unless its runs are already long (see ``sorted_run_bytes``)."""
     sorted_run_bytes: int = 64 << 10
-    """The average length of runs, in bytes, from which on they count as long."""
+    """The average length in bytes from which on the runs of a segment count as long."""
     small_segments: int = 8
     """The number of sealed segments below half the normal size at which they are merged."""
     cursor_write_interval: float = 0.1

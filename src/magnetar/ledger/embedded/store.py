@@ -47,7 +47,8 @@ class SpaceUse(NamedTuple):
     wanted_bytes: int
     """The stored size of the entries that may still be read."""
     ahead_bytes: int
-    """The unused rest of the segment that is being written, the prepared one, and those kept for reuse."""
+    """The size of the unused rest of the segment that is being written, of the prepared segment, and of the
+    segments kept for reuse."""
     segments: int
     """The number of sealed segments."""
     ledgers: int
@@ -57,8 +58,9 @@ class SpaceUse(NamedTuple):
 class EmbeddedLedgerStore:
     """A ``LedgerStore`` on the local disk, opened by :meth:`open_store`.
 
-    An id is durable before it is returned, and never assigned again, because the run that creates the ledger
-    contains it. Appends, changes of ledgers and closes go through the same log, in order.
+    A ledger's id is durable before it is returned, and never assigned again, because the record in the log
+    that creates the ledger contains it. Appends, changes of ledgers and closes go through the same log, in
+    order.
     """
 
     def __init__(self, io: Io, directory: str, settings: EmbeddedSettings, lock: File) -> None:
@@ -245,8 +247,8 @@ class EmbeddedLedgerStore:
         self._check_places()
 
     def _check_places(self) -> None:
-        """Checks that the ledgers' parts are in segments that are kept, and that segments being written match
-        the parts."""
+        """Checks that each segment with needed entries exists and is kept, and that the ledger table contains
+        the entries of the segments that are being written."""
         segments = self._segments
         for segment_id in self._table.live_bytes:
             segment = segments.get(segment_id)

@@ -50,7 +50,7 @@ class MetadataJournal:
         """The journal that is being started; both journals are written until it is complete. None: no journal
         is being started."""
         self._before: list[int] = []
-        """Ledgers of journals that are deleted once the next one is complete."""
+        """The ids of ledgers of earlier journals, which are deleted once the next journal is complete."""
         self._tasks = TaskScope(io.loop, "the metadata journal", lambda _work, error: self._try_later(error))
         self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
@@ -202,7 +202,7 @@ class _Target:
     def __init__(self, io: Io, writer: LedgerWriter, failed: Callable[[_Target, LedgerError], None]) -> None:
         self.writer = writer
         self.ledgers: list[int] = []
-        """The ids of the ledgers of the journal, this one last."""
+        """The ids of all ledgers of the journal; the last one is the ledger of ``writer``."""
         self.complete = False
         self._io = io
         self._failed = failed
