@@ -100,7 +100,7 @@ class Follower:
 
 
 class ChangeListeners:
-    """Listeners for changes, by root path."""
+    """Listeners for changes of nodes; each is called for changes at and below a root path."""
 
     def __init__(self) -> None:
         self._all: list[tuple[str, Callable[[Change], None]]] = []
@@ -124,7 +124,7 @@ class ChangeListeners:
 
 
 class SessionListeners:
-    """Listeners of the session."""
+    """Listeners for events of the metadata session."""
 
     def __init__(self) -> None:
         self._all: list[Callable[[SessionEvent], None]] = []

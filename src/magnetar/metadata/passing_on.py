@@ -330,7 +330,7 @@ def _is_remade(step: Step, node: Node | None) -> bool:
 
 
 def _is_done(step: Step, node: Node | None) -> bool:
-    """Whether a node is in the state in which a step leaves it."""
+    """Whether a node is in the state that a step produces."""
     if isinstance(step, Put):
         expected = step.expected_version
         return node is not None and _is_result(node, step.value, expected, ephemeral=step.ephemeral)

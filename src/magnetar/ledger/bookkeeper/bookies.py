@@ -26,7 +26,7 @@ _BETWEEN_READS_SECONDS = 0.1
 """The pause in seconds between two reads of the registrations, if they keep changing."""
 _BETWEEN_LOGS_SECONDS = 10.0
 _GONE_SECONDS = 3.0
-"""The time for which a bookie without a registration still counts as writable. A bookie whose session has
+"""The seconds for which a bookie without a registration still counts as writable. A bookie whose session has
 ended registers again at once, and some releases then create and delete the node repeatedly."""
 
 

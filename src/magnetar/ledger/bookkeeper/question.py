@@ -26,10 +26,10 @@ and whether it accepts more."""
 MISSING = (Status.NO_ENTRY, Status.NO_LEDGER)
 _LAST = -1
 _LAST_SECONDS = 10.0
-"""The time for which a bookie that did not answer is asked last."""
+"""The time in seconds for which a bookie that did not answer is asked after all others."""
 _SINGLES_SECONDS = 60.0
-"""The time for which a bookie that may have closed its connection because of a batch read gets single
-reads."""
+"""The time in seconds for which a bookie that may have closed its connection because of a batch read gets
+only reads of single entries."""
 _UNKNOWN = (Status.LOST, Status.BAD_REQUEST, Status.BAD_VERSION)
 
 

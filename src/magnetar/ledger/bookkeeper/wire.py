@@ -21,9 +21,9 @@ _FENCE = 1
 _RECOVERY_ADD = 1
 _TOTAL_AND_FREE = 3
 _ADD_REQUEST = b"\xaa\x06"
-"""The tag of field 101 of a request."""
+"""The protobuf tag of the field ``addRequest`` (101) of a ``Request``."""
 _BODY = b"\x22"
-"""The tag of field 4 of a request to add."""
+"""The protobuf tag of the field ``body`` (4) of an ``AddRequest``."""
 _LEAST_ANSWER = 8
 
 

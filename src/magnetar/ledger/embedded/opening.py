@@ -33,7 +33,7 @@ class FoundSegments(NamedTuple):
     next_sequence: int
 
     def table(self) -> SegmentTable:
-        """Returns the segments as they are before the log starts its first one."""
+        """Returns a table of the found segments; the log then adds its own segments to it."""
         table = SegmentTable(self.next_segment_id)
         for segment in self.sealed:
             table.seal(segment)
