@@ -1,7 +1,8 @@
-"""Which seeds a run of tests takes."""
+"""Which seeds a run of tests takes, and what it does between them."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 
@@ -9,3 +10,9 @@ def seeds(default: int) -> range:
     """``MAGNETAR_SIMULATED_SEEDS`` of them, from ``MAGNETAR_FIRST_SEED`` on."""
     first = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
     return range(first, first + int(os.environ.get("MAGNETAR_SIMULATED_SEEDS", str(default))))
+
+
+def free_worlds() -> None:
+    """Frees the worlds of earlier seeds, which have reference cycles and were frozen by their brokers."""
+    gc.unfreeze()
+    gc.collect()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from simulation.bookkeeper.planted import PLANTED
 from simulation.bookkeeper.scenario import Scenario
-from simulation.seeds import seeds
+from simulation.seeds import free_worlds, seeds
 
 DEFAULT_SEEDS = 200
 _GROUPS = 8
@@ -39,7 +37,7 @@ def test_nothing_that_was_promised_is_broken(group: int) -> None:
         recoveries += world.truth.recoveries
         reads += world.truth.reads
         if seed // _GROUPS % 8 == 0:
-            gc.collect()
+            free_worlds()
     if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert acknowledged
         assert recoveries

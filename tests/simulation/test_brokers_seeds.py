@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from simulation.brokers.deletions import Deletions
 from simulation.brokers.planted import PLANTED, PLANTED_IN_DELETIONS, PLANTED_IN_RECREATIONS
 from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario
-from simulation.seeds import seeds
+from simulation.seeds import free_worlds, seeds
 from simulation.trace import Violation
 
 DEFAULT_SEEDS = 32
@@ -40,7 +38,7 @@ def test_brokers_come_and_go(group: int) -> None:
         stored += sum(len(topic.stored) for topic in world.topics)
         moved += sum(len(brokers) - 1 for brokers in scenario.owners.served.values())
         if seed // _GROUPS % 8 == 0:
-            gc.collect()
+            free_worlds()
     if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert stored
         assert moved

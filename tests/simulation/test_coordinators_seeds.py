@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,7 @@ from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
 from simulation.brokers.coordinators import Coordinated
 from simulation.planted import told_too_early
-from simulation.seeds import seeds
+from simulation.seeds import free_worlds, seeds
 from simulation.trace import Violation
 
 DEFAULT_SEEDS = 24
@@ -39,7 +38,7 @@ def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
             raise AssertionError(f"{told}\nseed {seed}: {error!r}") from error
         ended += story.ended
         begun += len(story.known)
-        gc.collect()
+        free_worlds()
     assert ended > begun / 2
 
 
@@ -89,5 +88,5 @@ def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
         except (Violation, BrokenInvariant):
             return
         finally:
-            gc.collect()
+            free_worlds()
     pytest.fail("no seed finds it")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from simulation.geo.planted import PLANTED
 from simulation.geo.scenario import Scenario
-from simulation.seeds import seeds
+from simulation.seeds import free_worlds, seeds
 
 DEFAULT_SEEDS = 100
 _GROUPS = 8
@@ -35,7 +33,7 @@ def test_clusters_have_the_same_messages_in_the_end(group: int) -> None:
         replicated += scenario.replicated
         followed += scenario.followed
         if seed // _GROUPS % 8 == 0:
-            gc.collect()
+            free_worlds()
     if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert replicated
         assert followed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from simulation.scenario import Scenario
-from simulation.seeds import seeds
+from simulation.seeds import free_worlds, seeds
 
 DEFAULT_SEEDS = 300
 _GROUPS = 12
@@ -30,8 +28,7 @@ def test_nothing_that_was_promised_is_broken(group: int) -> None:
         lives += world.broker.lives
         tiered_calls += world.tiered.bucket.calls if world.tiered is not None else 0
         if seed // _GROUPS % 8 == 0:
-            # Worlds are large, and full of circles: the collector does not come as often as they do.
-            gc.collect()
+            free_worlds()
     if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert deliveries
         assert looks
