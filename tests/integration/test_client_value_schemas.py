@@ -162,7 +162,7 @@ def test_separated_keys_are_keys_of_messages(server: Server, client: Client, top
         numbers.setdefault(pair.key, []).append(message.value().value)
     assert numbers == {f"k{key}": list(range(key, 12, 4)) for key in range(4)}
     assert {len(each) for each in partitions.values()} == {1}
-    with pytest.raises(ValueError, match="the content contains only the value"):
+    with pytest.raises(ValueError, match="the payload contains only the value"):
         schema.decode(message.data())
 
     async def work(client: aio.Client) -> None:
@@ -334,14 +334,16 @@ def test_what_does_not_match_is_refused(server: Server, client: Client, topic: s
             producer.send(value)
         with pytest.raises(InvalidMessage, match="the value does not match the producer's schema"):
             producer.send_async(value, lambda _result, _id: None)
-    with pytest.raises(InvalidMessage, match="a content must be bytes, not str; give the producer a schema"):
+    with pytest.raises(
+        InvalidMessage, match="the content must be bytes, not str; give the producer a schema"
+    ):
         client.create_producer(f"{topic}-bytes").send("text")
 
     async def work(client: aio.Client) -> None:
         orders = await client.create_producer(f"{topic}-orders", schema=AvroSchema(Order))
         with pytest.raises(InvalidMessage, match="the value does not match"):
             await orders.send({"number": 1})
-        with pytest.raises(InvalidMessage, match="a content must be bytes"):
+        with pytest.raises(InvalidMessage, match="the content must be bytes"):
             await (await client.create_producer(f"{topic}-bytes")).send(17)
 
     run(server.url, work)

@@ -41,7 +41,6 @@ Find = Callable[[bool], Awaitable[set[str]]]
 """Returns the names of the existing topics; a partitioned topic is replaced by its partitions. The argument
 says whether missing topics of a list may be created.
 """
-"""Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
 class GatheredConsumer(Listened, AsyncMessages):
@@ -344,7 +343,8 @@ class TopicsConsumer(GatheredConsumer):
     def _of(self, message: Acknowledged) -> Consumer:
         if isinstance(message, MessageId | RawEntry):
             raise InvalidConfiguration(
-                "a consumer of several topics cannot acknowledge message ids; acknowledge the messages"
+                "a consumer of several topics needs the message itself, because a message id does not "
+                "contain the topic"
             )
         found = self._by_topic.get(message.topic_name())
         if found is None:

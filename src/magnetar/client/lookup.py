@@ -285,7 +285,9 @@ class Lookup:
                 # That broker may have stopped for good; the web services name another one.
                 self._found = None
         if not topic:
-            raise ConnectError("no broker is known yet: no topic was looked up at the web services before")
+            raise ConnectError(
+                "the client knows no broker yet; look up a topic first, for example by opening a producer"
+            )
         broker = self._broker(await find(topic))
         connection = await self._pool.get(broker, broker)
         self._found = broker

@@ -204,7 +204,7 @@ class Producer(Attached, AcceptsMessages):
             self._sent.failed += 1
             raise ProducerQueueIsFull(
                 f"{self._attachment.topic}: {self._pending_messages} messages are "
-                "pending; use block_if_queue_full"
+                "pending, as many as permitted; wait for receipts, or use block_if_queue_full"
             )
         limit = self.max_message_size
         may_be_smaller = settings.compression_type != CompressionType.NONE
@@ -255,7 +255,7 @@ class Producer(Attached, AcceptsMessages):
         if self._is_full:
             raise ProducerQueueIsFull(
                 f"{self._attachment.topic}: {self._pending_messages} messages are "
-                "pending; use block_if_queue_full"
+                "pending, as many as permitted; wait for receipts, or use block_if_queue_full"
             )
         self.send_batches()
         self._pending_messages += 1

@@ -173,7 +173,7 @@ def content_of(
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise InvalidMessage(
-        f"a content must be bytes, not {type(value).__name__}; give the producer a schema of "
+        f"the content must be bytes, not {type(value).__name__}; give the producer a schema of "
         "magnetar.client.schemas to send values"
     )
 

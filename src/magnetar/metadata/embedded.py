@@ -389,7 +389,8 @@ class EmbeddedMetadataStore:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()
             if progress.tally != nodes.tally:
                 raise NodeDamaged(
-                    f"its {nodes.tally.nodes} nodes differ from the {progress.tally.nodes} that were written"
+                    f"its {nodes.tally.nodes} nodes differ from the {progress.tally.nodes} nodes that "
+                    "were written"
                 )
             verify(progress)
             self._changed = True

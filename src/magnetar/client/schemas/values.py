@@ -170,7 +170,7 @@ class KeyValueValues(ValueSchema):
         """
         if self._separated:
             raise ValueError(
-                "the content contains only the value, because the key is in the message key; use value_of"
+                "the payload contains only the value, because the key is in the message key; use value_of"
             )
         return self._decoded(*split(data), writer)
 

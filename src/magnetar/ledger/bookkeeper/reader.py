@@ -344,7 +344,9 @@ class LedgerOpening:
             fate = self._fates[ledger_id] = LedgerFate()
         found = await self._records.read(ledger_id)
         if not hmac.compare_digest(found.record.password, self._password):
-            raise WrongPassword(f"ledger {ledger_id} has another password: set managedLedgerPassword")
+            raise WrongPassword(
+                f"ledger {ledger_id} was created with another password; set managedLedgerPassword to it"
+            )
         if recover and found.record.state is not LedgerState.CLOSED:
             found = await self._recovered(ledger_id)
         return BookKeeperReader(ledger_id, found.record, fate, self._read_parts)

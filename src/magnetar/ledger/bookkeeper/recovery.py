@@ -319,8 +319,8 @@ class RecoveryAdds:
         elif status == Status.UNAUTHORIZED:
             self._fail(
                 WrongPassword(
-                    f"ledger {self._ledger_id} has another password on bookie {bookie_id}: "
-                    "set managedLedgerPassword"
+                    f"ledger {self._ledger_id} has another password on bookie {bookie_id}; "
+                    "set managedLedgerPassword to it"
                 )
             )
         elif index not in self._given_up:

@@ -415,4 +415,4 @@ class BookKeeperWriter:
             self._settled = None
 
     def _fenced(self, how: str) -> LedgerFenced:
-        return LedgerFenced(f"ledger {self.ledger_id} was opened for recovery by another process: {how}")
+        return LedgerFenced(f"ledger {self.ledger_id} was opened for recovery: {how}")

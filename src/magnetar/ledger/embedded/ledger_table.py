@@ -93,9 +93,9 @@ class LedgerRow:
         """
         name, parts, last = f"ledger {self.ledger_id}", self.parts, self.last_entry_id
         must(last >= -1 and self.length >= 0, name, "ends at", last, "and has", self.length, "bytes")
-        must(len(parts) % PART_FIELDS == 0, name, "has a part of a part")
+        must(len(parts) % PART_FIELDS == 0, name, "has an incomplete part")
         expected = parts[1] if parts else last + 1
-        must(expected <= self.forgotten or expected == 0, name, "lacks what is before", expected)
+        must(expected <= self.forgotten or expected == 0, name, "lacks the entries before", expected)
         for segment_id, first, end, stored in self.each_part():
             must(first == expected, name, "goes on at", first, "and not at", expected, "in", segment_id)
             must(end >= first and stored > 0, name, "has a part", first, "to", end, "of", stored, "bytes")
@@ -145,8 +145,16 @@ class LedgerTable:
             row.check()
             now = seen[ledger_id] = _Seen(row, row.closed, row.last_entry_id)
             before = self._looked.get(ledger_id, now)
-            must(before.row is row, "ledger", ledger_id, "was deleted and is back")
-            must(before.last <= now.last, "ledger", ledger_id, "went from", before.last, "to", now.last)
+            must(before.row is row, "ledger", ledger_id, "was deleted and exists again")
+            must(
+                before.last <= now.last,
+                "ledger",
+                ledger_id,
+                "has its last entry moved from",
+                before.last,
+                "to",
+                now.last,
+            )
             same = not before.closed or (now.closed and before.last == now.last)
             must(same, "ledger", ledger_id, "was closed at", before.last, "and is", now)
             for segment_id, _, _, stored in row.each_part():

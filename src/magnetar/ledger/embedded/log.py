@@ -242,7 +242,7 @@ class CommitLog:
         :raises StoreClosed: the log has failed, so there will be no further commit
         """
         if self.failed:
-            raise StoreClosed("the log has failed")
+            raise StoreClosed("the log of the ledger store has failed")
         # A future for each caller: cancelling one must not cancel the others.
         waiter = self._io.loop.create_future()
         self._waiters.append(waiter)

@@ -158,9 +158,9 @@ class SegmentTable:
         must(len(self.of(SegmentState.GROWING)) <= 1, "the log writes to several segments")
         for state, rows in self._by_state.items():
             for segment_id, row in rows.items():
-                must(self._rows.get(segment_id) is row, "segment", segment_id, "is not the table's")
+                must(self._rows.get(segment_id) is row, "segment", segment_id, "has another row in the table")
                 must(row.state is state, "segment", segment_id, "is", row.state, "and listed as", state)
-                must(row.segment_id == segment_id < self.next_id, "segment", segment_id, "has another's id")
+                must(row.segment_id == segment_id < self.next_id, "segment", segment_id, "has a wrong id")
                 in_memory = state in _IN_MEMORY
                 must((row.log is not None) is in_memory, "segment", segment_id, state, "and its index")
                 known = row.sealed is not None or in_memory or state is SegmentState.DEAD

@@ -239,7 +239,7 @@ class EmbeddedLedgerStore:
         for part in (self._table, self._segments, self._log, self._reads, self.read_plans):
             part.check()
         for ledger_id in self._writers:
-            must(ledger_id in self._table.rows, "ledger", ledger_id, "is written and not there")
+            must(ledger_id in self._table.rows, "ledger", ledger_id, "has a writer and does not exist")
         if self._stopped is None:
             growing = list(self._segments.of(SegmentState.GROWING))
             written = self._log.segment.segment_id
@@ -252,15 +252,20 @@ class EmbeddedLedgerStore:
         segments = self._segments
         for segment_id in self._table.live_bytes:
             segment = segments.get(segment_id)
-            must(segment is not None, "segment", segment_id, "is wanted and gone")
+            must(segment is not None, "segment", segment_id, "has needed entries and does not exist")
             leaves = segment is not None and segment.state in (SegmentState.LEAVING, SegmentState.DEAD)
-            must(not leaves, "segment", segment_id, "is wanted and leaves")
+            must(not leaves, "segment", segment_id, "has needed entries and is being removed")
         for segment_id in segments.of(SegmentState.SEALED):
             known = segment_id in self._table.live_bytes or segment_id in self._table.emptied
-            must(known, "segment", segment_id, "holds nothing and stays")
+            must(known, "segment", segment_id, "has no needed entries and is kept")
         for state in (SegmentState.GROWING, SegmentState.FULL):
             for segment_id, segment in segments.of(state).items():
-                must(self._reads.is_pinned(segment_id), "segment", segment_id, "is written and not kept")
+                must(
+                    self._reads.is_pinned(segment_id),
+                    "segment",
+                    segment_id,
+                    "is being written and is not pinned",
+                )
                 if segment.log is not None:
                     self._check_growing(segment.log)
 

@@ -244,7 +244,7 @@ class ZooKeeperMetadataStore:
         except NodeMissing:
             if version == _ANY:
                 raise
-            raise BadVersion(f"{path}: there is no version {version}: no such node") from None
+            raise BadVersion(f"{path}: the node does not exist; expected version {version}") from None
 
     async def _create(self, path: str, value: bytes, packet: bytes) -> Node:
         """Creates a node.
@@ -300,7 +300,7 @@ class ZooKeeperMetadataStore:
 def _refused(step: Step, at: int, code: int) -> MetadataError:
     error = error_of(code, step.path)
     if isinstance(error, NodeMissing) and not isinstance(step, Delete):
-        error = BadVersion(f"{step.path}: there is no version {step.expected_version}: no such node")
+        error = BadVersion(f"{step.path}: the node does not exist; expected version {step.expected_version}")
     error.step = at
     return error
 
