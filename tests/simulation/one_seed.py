@@ -13,6 +13,7 @@ from simulation.brokers.shadows import ClusterShadows
 from simulation.geo.scenario import Scenario as GeoScenario
 from simulation.geo.shadows import Shadows
 from simulation.scenario import Scenario
+from simulation.seeds import free_worlds
 
 AnyScenario = Scenario | LedgerScenario | BrokersScenario | Deletions | GeoScenario | Shadows | ClusterShadows
 
@@ -43,4 +44,7 @@ def one(story: str, seed: int) -> tuple[int, str, str, float]:
         scenario.run()
     except BaseException as error:  # noqa: BLE001 - whatever it is, the seed is reported with it
         wrong = f"{type(error).__name__}: {error}"
-    return seed, scenario.world.trace.digest(), wrong, time.perf_counter() - began
+    result = seed, scenario.world.trace.digest(), wrong, time.perf_counter() - began
+    if seed % 8 == 0:
+        free_worlds()
+    return result

@@ -254,7 +254,7 @@ class _FailingStore(PassingOnStore):
         except (BadVersion, NodeMissing):
             raise
         except MetadataError as error:
-            raise MetadataFailed(f"the operation {call} on the metadata of ledgers failed: {error}") from error
+            raise MetadataFailed(f"operation {call} on the metadata of ledgers failed: {error}") from error
 
 
 def _high_path(long_ids: str, high: int) -> str:
