@@ -15,7 +15,7 @@ from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
 
 _RANGE_FRAME = 8
-"""The bytes of an encoded range besides its four numbers: tags and sizes of positions, tags of numbers."""
+"""The number of bytes of an encoded range besides its four numbers: tags, and sizes of both positions."""
 
 
 def varint_size(value: int) -> int:
@@ -24,11 +24,11 @@ def varint_size(value: int) -> int:
 
 
 WHOLE = -1
-"""The value in place of a batch's bits that acknowledges the whole entry."""
+"""Stands in place of a batch's bits if the whole entry is acknowledged."""
 
 
 class AcknowledgedState:
-    """The positions that one cursor has consumed. The owner checks whether the entries exist."""
+    """The positions that one cursor has consumed. The cursor checks whether the entries exist."""
 
     __slots__ = ("batches", "mark_delete", "ranges")
 
@@ -109,15 +109,14 @@ class AcknowledgedState:
         self.batches.clear()
 
     def forget_ledgers_before(self, ledger_id: int) -> None:
-        """Drops consumed entries of ledgers older than ``ledger_id``, which were deleted."""
+        """Drops the acknowledgements in ledgers older than ``ledger_id``, which were deleted."""
         for other in [i for i in self.ranges if i < ledger_id]:
             del self.ranges[other]
         for found in [p for p in self.batches if p[0] < ledger_id]:
             del self.batches[found]
 
     def forget_behind(self, position: Position) -> None:
-        """Drops consumed entries after a position, because these entries are lost or moved to another
-        ledger."""
+        """Drops acknowledgements after a position, whose entries are lost or were moved to another ledger."""
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i >= ledger_id]:
             ranges = self.ranges[other]
@@ -130,11 +129,11 @@ class AcknowledgedState:
             del self.batches[found]
 
     def block_count(self) -> int:
-        """Returns the number of blocks, a measure of the cost of iterating over all ranges."""
+        """Returns the number of blocks with gaps, a measure of the cost of iterating over all ranges."""
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks entries whose bits are set as consumed; the ledger must have no consumed entries yet."""
+        """Marks entries whose bits are set as consumed, unless the ledger has consumed entries already."""
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return
         ranges = EntryRanges()

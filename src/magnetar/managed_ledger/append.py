@@ -14,11 +14,11 @@ from magnetar.managed_ledger.position import Position
 
 
 class Append:
-    """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
+    """An append of the entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
 
-    The entries are kept until they are durable, because they are written again if the ledger fails.
-    ``context`` belongs to the caller; after a split, both parts have it, and ``first`` of each still is an
-    index into the caller's entries.
+    The entries are kept until they are durable, because they are written again if the ledger fails. The
+    caller gets ``context`` back with the outcome. After a split, both parts have the same ``context``, and
+    ``first`` of each part is still an index into the entries that the caller passed.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Append:
         return rest
 
     def as_run(self) -> EntryRun:
-        """Returns the entries as they were written."""
+        """Returns the entries as a run, with the ledger id and entry ids under which they were written."""
         end = self.first + self.count
         return EntryRun(
             self.ledger_id,
@@ -121,7 +121,8 @@ class AppendQueue:
     def check(self, name: str, durable: Position) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: the written appends do not follow ``durable`` in order
+        :raises BrokenInvariant: the positions of the written appends do not ascend, or do not follow
+            ``durable``
         """
         after = durable
         for append in self.written:
@@ -156,16 +157,16 @@ class AppendListener(Protocol):
 
 
 class RefusedAppend(NamedTuple):
-    """An append that the ledger store refused, until it can be reported to the listener."""
+    """An append that the ledger store refused, and that is still to be reported to the listener."""
 
     before: int
-    """The entry id in the current ledger that follows all earlier appends."""
+    """The number of entries that earlier appends have in the current ledger; their entry ids are below it."""
     append: Append
     error: Exception
 
 
 class RefusedAppends:
-    """Reports refused appends in order: clients accept an error only after the receipts of earlier messages.
+    """Refused appends, reported in order, as clients accept an error only after receipts of earlier messages.
 
     :param report: reports a failed append to the listener of the managed ledger
     """
@@ -197,7 +198,6 @@ class RefusedAppends:
         self._report(refused.append, refused.error)
 
     def report_all(self) -> None:
-        """Reports all refused appends; called when the current ledger ends, so that no more receipts can
-        follow."""
+        """Reports all refused appends; called when the current ledger ends: no further receipts follow."""
         while self._waiting:
             self.report_next()

@@ -21,7 +21,7 @@ Pulsar always waits this long."""
 _FRUITLESS = 3
 """After this many ledgers in a row that failed without a durable entry, the waiting entries fail."""
 _TRIES = 5
-"""The number of ledgers created in one attempt to get an id above the last one."""
+"""The maximum number of ledgers that one attempt creates to get a ledger id above the last one."""
 
 
 class _Nobody:
@@ -56,7 +56,7 @@ class CurrentLedger:
         """The row of the current ledger in the managed ledger's list, which counts its durable entries; None:
         there is no current ledger."""
         self.entries = 0
-        """The number of entries appended, durable or not; the caller updates it once per run."""
+        """The number of entries appended, durable or not; :class:`ManagedLedger` updates it."""
         self.size = 0
         """The bytes of the appended entries."""
         self.made_ms = 0
@@ -89,7 +89,7 @@ class CurrentLedger:
         return summary.entries - before, size
 
     async def close(self) -> None:
-        """Closes the ledger at its last acknowledged entry; does nothing without a ledger.
+        """Closes the ledger after its last durable entry; does nothing without a ledger or if it is closed.
 
         :raises LedgerError: the ledger can neither be closed nor recovered
         """
@@ -116,8 +116,7 @@ class CurrentLedger:
         self.writer = None
 
     async def release(self) -> None:
-        """Ends the writer without closing the ledger; it is recovered when the managed ledger is opened
-        next."""
+        """Closes the writer, but does not record the ledger as closed: the next opening recovers it."""
         writer = self.writer
         if writer is not None:
             try:
@@ -146,7 +145,7 @@ class CurrentLedger:
 
 
 class LedgerCreation:
-    """Creates the ledgers that one managed ledger lists, with ascending ids, and with pauses after failures.
+    """The creation of ledgers for one managed ledger, with ascending ids, and with pauses after failures.
 
     :param name: the name of the managed ledger
     :param last_id: the greatest id that the managed ledger is known to have listed; -1: none
@@ -177,7 +176,7 @@ class LedgerCreation:
             self._pause = self._not_before = 0.0
 
     def count_failure(self, durable: int) -> bool:
-        """Counts a failed ledger; returns whether it was one of several in a row that stored nothing.
+        """Counts a failed ledger; returns whether at least :data:`_FRUITLESS` in a row have stored nothing.
 
         In that case the next ledger is delayed, as after :meth:`failed`. Bookies refuse an entry above their
         frame limit in every ledger; without pauses, such a topic would create ledgers without end.

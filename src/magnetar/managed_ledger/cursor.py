@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class Cursor:
-    """A cursor. It reads forward from ``read_position``; entries at or below ``state.mark_delete``, or in the
-    ranges of ``state``, are consumed.
+    """A cursor, which reads forward from ``read_position``.
+
+    Entries at or below ``state.mark_delete``, or in the ranges of ``state``, are consumed.
 
     :param storage: None for a non-durable cursor, which exists only in memory and prevents no trimming
     """
@@ -49,7 +50,7 @@ class Cursor:
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
         self.read_again_from: Position | None = None
-        """The first position before the read position that will be read again soon; None if there is none."""
+        """The lowest position that will soon be read again; None: no entry will be read again."""
         self.active = False
         self.reads_hidden = False
         """Whether the cursor also reads the entries that open transactions hide."""
@@ -88,8 +89,10 @@ class Cursor:
         return position
 
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries, and moves the read position past them; None if they are not in memory, or
-        if there are none."""
+        """Returns the next entries, and moves the read position past them.
+
+        None if the next entry is not in the cache, or if no entry can be read now.
+        """
         position = self._normalised()
         last = self._end()
         if position > last:
@@ -100,8 +103,7 @@ class Cursor:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries; None if there are none, or if the read position was moved during the
-        read.
+        """Returns the next entries; None if none can be read now, or the read position was moved meanwhile.
 
         :raises LedgerError: the entries cannot be read
         """
@@ -388,8 +390,10 @@ class Cursor:
             self._moved()
 
     def return_to_end(self) -> None:
-        """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it after
-        ledgers that were listed again."""
+        """Moves the mark-delete position back to the last entry if it is after that entry.
+
+        :meth:`skip_trimmed` may have moved it past ledgers that were then listed again.
+        """
         last = self._owner.last_confirmed
         if self.state.mark_delete > last:
             self.state.move_mark_delete(last)
@@ -449,7 +453,7 @@ class Cursor:
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """Returns the position of the ``count``-th unconsumed entry (1, 2, …), or of the last entry."""
+        """Returns the position of the ``count``-th (1, 2, …) unconsumed entry, or else of the last entry."""
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)
         while low < high:

@@ -184,7 +184,7 @@ class CursorStorage:
     async def recover(self, sizes: LedgerSizes) -> AcknowledgedState:
         """Returns the last written state.
 
-        :param sizes: the sizes of the managed ledger's ledgers
+        :param sizes: the numbers of entries in the managed ledger's ledgers
         :raises ManagedLedgerError: the record is missing or damaged
         """
         node = await self._metadata.get(self.path)
@@ -536,8 +536,7 @@ class CursorStorage:
 
     @asynccontextmanager
     async def deleting(self) -> AsyncIterator[OwnedRecord]:
-        """Yields the record, with writes stopped, to the caller, which deletes it; then deletes the ledgers
-        that it named."""
+        """Stops writes and yields the record for deletion; then deletes the ledgers that it named."""
         await self.stop()
         named = {self._ledger_id, *self.side.all}
         yield self._record

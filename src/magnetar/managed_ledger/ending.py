@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Rolling:
-    """Rolls one managed ledger to its next ledger: one roll at a time, with pauses after failures."""
+    """The rolls of one managed ledger to its next ledger: one roll at a time, with pauses after failures."""
 
     __slots__ = (
         "_io",
@@ -60,7 +60,7 @@ class Rolling:
         """Whether the writer was fenced, so that the ownership must be checked in the record before the next
         roll."""
         self.last_failed_ms = 0
-        """The time of the last failed roll, in ms since 1970; 0: none."""
+        """The time of the last failed roll, in ms since 1970; 0: no roll has failed."""
 
     @property
     def expected(self) -> bool:
@@ -130,7 +130,7 @@ class Rolling:
 
 
 class Ending:
-    """Ends one managed ledger, in one way at a time."""
+    """The end of one managed ledger: termination, closing or deletion, one operation at a time."""
 
     def __init__(
         self, managed_ledger: ManagedLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop

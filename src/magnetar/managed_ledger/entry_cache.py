@@ -127,7 +127,7 @@ class EntryCache:
             self._timer = self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
 
     def evict(self) -> None:
-        """Drops expired slots and, above the limit, the oldest ones down to the watermark."""
+        """Drops expired slots; if the cache is too large, also the oldest ones down to the watermark."""
         slots = self._slots
         limit = self._clock.monotonic() - self.settings.max_age_seconds
         target = self.settings.max_bytes
@@ -188,7 +188,7 @@ class LedgerCache:
         self._firsts: dict[int, list[int]] = {}
 
     def insert(self, run: EntryRun) -> None:
-        """Adds a run, unless one of its entries is cached already."""
+        """Adds a run, unless it is larger than the cache or one of its entries is cached already."""
         cache = self._cache
         size = run.size()
         if size > cache.settings.max_bytes:

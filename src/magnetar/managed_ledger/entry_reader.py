@@ -46,7 +46,7 @@ def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
 
 
 def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
-    """Returns the longest beginning of a run of at most ``max_bytes`` bytes, but at least one entry."""
+    """Returns as many of the first entries of a run as fit into ``max_bytes`` bytes, but at least one."""
     if len(run.buffer) <= max_bytes:
         return run
     starts, ends = run.starts, run.ends
@@ -230,8 +230,8 @@ class EntryReader:
         return await self._tiered().open(self._name, ledger_id, place, self._storage, reads)
 
     async def open_apart(self, ledger_id: int) -> LedgerReader:
-        """Returns a new reader for a ledger, in whichever store; the caller closes it. Reads may raise an
-        error of :data:`GONE` if the local copy is deleted in the meantime.
+        """Returns a new reader for a ledger, in the ledger store or tiered storage; the caller closes it.
+        Reads may raise an error of :data:`GONE` if the local copy is deleted in the meantime.
 
         :raises LedgerError: the ledger cannot be read
         """

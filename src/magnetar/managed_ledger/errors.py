@@ -29,7 +29,7 @@ class ManagedLedgerOvertaken(ManagedLedgerFenced):
 
 
 class ShadowReadOnly(ManagedLedgerError):
-    """The managed ledger is a shadow of another one, which alone can be appended to and terminated."""
+    """The managed ledger is a shadow; only its source accepts appends and can be terminated."""
 
 
 class CursorNotFound(ManagedLedgerError):

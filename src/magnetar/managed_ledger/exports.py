@@ -1,6 +1,7 @@
-"""Exports of topics from one pair of stores to another, recorded as notes in the metadata of both.
+"""Exports of topics from one pair of stores (ledgers and metadata) to another.
 
-Topics with a note cannot be opened, because they are incomplete in these stores or were moved away.
+Both metadata stores record an export as a note. Topics with a note cannot be opened, because they are
+incomplete in these stores or were moved away.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class ExportNote:
     peer: str
     """The identity of the stores from or to which the topic is exported."""
     peer_name: str
-    """The name of these stores for users."""
+    """The name of the ``peer`` stores that users see."""
     after: int = -1
-    """Ledgers that were created for the topic in these stores have ids above this one."""
+    """Ledgers created for the topic in the stores with this note have ids above this one; -1: any id."""
 
 
 def note_path(unit: str) -> str:
@@ -126,7 +127,10 @@ class Exports:
 
 
 def unit_of(name: str) -> str:
-    """Returns the path of the topic of a managed ledger, without the partition index."""
+    """Returns the path of a managed ledger's topic, without the partition index.
+
+    If ``name`` is not the path of a topic, it is returned unchanged.
+    """
     try:
         return TopicName.from_path(name).base.path
     except InvalidName:

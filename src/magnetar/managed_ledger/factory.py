@@ -135,7 +135,7 @@ class ManagedLedgerFactory:
         return await self._metadata.exists(f"{ROOT}/{name}")
 
     async def properties(self, name: str) -> Mapping[str, str] | None:
-        """Returns the properties of a managed ledger, on any broker; None if it does not exist.
+        """Returns the properties of a managed ledger, whichever broker owns it; None if it does not exist.
 
         :raises MetadataDamaged: its record cannot be parsed
         """

@@ -24,7 +24,7 @@ _START = bytes([0, 1])
 
 
 class _Block:
-    """Entries of one block: the byte of an entry in the set is 1."""
+    """One block of entries; the byte in ``marks`` of each entry that is in the set is 1."""
 
     def __init__(self) -> None:
         self.marks = bytearray(_SIZE)
@@ -85,7 +85,7 @@ class EntryRanges:
         """The keys of ``_blocks``, ascending."""
 
     def _open(self, number: int) -> _Block | None:
-        """Returns a block to add entries to; None if the block is complete."""
+        """Returns a block to add entries to, created if necessary; None if it has all its entries."""
         block = self._blocks.get(number)
         if block is None and self._full.end_at(number) == number:
             block = self._blocks[number] = _Block()
@@ -189,7 +189,7 @@ class EntryRanges:
             entry_id = end << _SHIFT
 
     def start_of_next_range(self, entry_id: int) -> int | None:
-        """Returns the first start of a range at or above ``entry_id``."""
+        """Returns the first start of a range at or above ``entry_id``; None if no range starts there."""
         if entry_id > 0 and self.contains(entry_id - 1):
             entry_id = self.end_of_range_at(entry_id)
         number = entry_id >> _SHIFT
@@ -296,7 +296,7 @@ class EntryRanges:
 
     def add_words(self, words: array[int]) -> None:
         """Adds the entries of a bitmap of signed 64-bit words, the word with the lowest entries first. The
-        blocks that they cover must be empty."""
+        blocks that the bitmap covers must be empty."""
         if not words:
             return
         data = words.tobytes() if byteorder == "little" else array("q", reversed(words)).tobytes()

@@ -50,7 +50,7 @@ class LedgerList:
         self._by_id[summary.ledger_id] = summary
 
     def put_back(self, summaries: Iterable[LedgerSummary]) -> None:
-        """Lists ledgers again that were removed."""
+        """Adds ledgers at their places in order, for example if their removal could not be stored."""
         self._by_id.update((summary.ledger_id, summary) for summary in summaries)
         self._ids = sorted(self._by_id)
 
@@ -101,7 +101,7 @@ class LedgerList:
         return self.first_at_or_after((position[0], position[1] + 1))
 
     def before(self, position: Position) -> Position:
-        """Returns the last stored position before the given one; (first ledger, -1) if there is none."""
+        """Returns the last stored position before the given one; without one, (first ledger, -1)."""
         ledger_id, entry_id = position
         index = bisect_right(self._ids, ledger_id) - 1
         if index >= 0:

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MOST_BYTES = MAX_STEPS_BYTES // 2
-"""The maximum size of the cursors' paths in one request; the other half is for long root paths of the
-store."""
+"""The maximum size in bytes of the cursors' paths in one request.
+
+The other half of the request's limit is for long root paths of the store.
+"""
 
 
 class LedgersRecord:
@@ -148,8 +150,7 @@ class LedgersRecord:
         await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:
-        """Stops all writes of the record and of cursors, because they belong to another broker, or to
-        none."""
+        """Stops all writes of the record and of cursors, because this broker no longer owns them."""
         self.stored.tenure.end()
 
     async def delete_unlisted(self, ledger_id: int) -> None:
@@ -166,8 +167,11 @@ class LedgersRecord:
         return await self.stored.still_owned(self._names_the_last)
 
     def _names_the_last(self, value: bytes) -> bool:
-        """Whether ``value`` is a value of this record, and not of a newer one at the same path: it must name
-        the last ledger of this one, because ledger ids are never reused. True if this one has no ledgers."""
+        """Whether ``value`` is a value of this record, and not of a newer record at the same path.
+
+        The value must name the last ledger of this record, because ledger ids are never reused. True if this
+        record has no ledgers.
+        """
         last = self.ledgers.last()
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}
@@ -220,7 +224,7 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
 
 
 def _parts(cursors: Sequence[CursorStorage]) -> Iterator[list[CursorStorage]]:
-    """Yields at least one part, each small enough for a request."""
+    """Yields the cursors in one or more parts, each small enough for one request."""
     part: list[CursorStorage] = []
     size = 0
     for cursor in cursors:

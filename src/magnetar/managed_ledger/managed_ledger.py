@@ -113,7 +113,7 @@ class ManagedLedger:
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Called whenever a new ledger is started; returns properties to merge into the record. None: there
-        are none."""
+        are no such properties."""
         self.write_summaries: Callable[[], Awaitable[None]] | None = None
         """Writes summaries, durably, of what the next load would otherwise read from stored entries; called
         before local copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""

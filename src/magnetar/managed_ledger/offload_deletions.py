@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
-"""The longest time between two attempts in seconds; pauses double while something is left."""
+"""The longest time between two attempts in seconds; pauses double while objects are left to delete."""
 _COUNTED_SECONDS = 3600.0
 """How long the counts of a managed ledger are kept after its last deletion, because it may not exist any
 more."""
@@ -43,7 +43,7 @@ class DeletionCounts:
 
 
 class OffloadDeletions:
-    """Deletes objects, across restarts if necessary; several brokers may do so at the same time."""
+    """Deletes objects that notes name, across restarts if necessary; several brokers may do so at once."""
 
     def __init__(self, io: Io, metadata: MetadataStore, erase: Erase) -> None:
         self._loop = io.loop
@@ -128,7 +128,7 @@ class OffloadDeletions:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if failed else _FIRST_PAUSE
 
     async def _attempt(self) -> int:
-        """Deletes what can be deleted now; returns the number of ledgers that are left."""
+        """Deletes what can be deleted now; returns the number of ledgers whose objects are left."""
         left = 0
         for name in await self._metadata.children(OFFLOADS_TO_DELETE):
             try:

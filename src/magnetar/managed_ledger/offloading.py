@@ -2,8 +2,8 @@
 
 Rules: https://pulsar.apache.org/docs/4.0.x/tiered-storage-overview/. Each step is in the record of the
 managed ledger before the next one begins: first the name of the objects, then that they are complete, then
-that the local copy is deleted. So a record, or a note of :mod:`magnetar.managed_ledger.offload_deletions`,
-names every object that was ever begun, and no bucket, which others may share, has to be listed.
+that the local copy is deleted. So every object whose upload was begun is named by a record, or by a note of
+:mod:`magnetar.managed_ledger.offload_deletions`. No bucket has to be listed, which other programs may share.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Offloader:
         self.uploading: int | None = None
         """The ledger that is being copied now, which must not be trimmed; None: no ledger."""
         self.status = OffloadStatus.NOT_RUN
-        """The state of a user's last request."""
+        """The state of the last offload that a user requested."""
         self.last_error = ""
         self.first_not_offloaded: Position = EARLIEST
         """The first position that the last successful request of a user did not offload."""
@@ -138,7 +138,7 @@ class Offloader:
             self._end_request()
 
     def schedule(self) -> None:
-        """Starts an upload soon if a ledger is due; called after each change and regularly."""
+        """Starts offloading and deleting local copies if any are due; called after changes and regularly."""
         self._begun = True
         if self._stopped or self._owner.lost:
             return

@@ -25,7 +25,7 @@ COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""The purposes of ledgers besides topics and cursors, as messages name them, by custom metadata key."""
+"""What messages call the purposes of ledgers, except topics and cursors, by custom metadata key."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
 """The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON
@@ -222,8 +222,8 @@ class OrphanedLedgers:
     """Finds orphaned ledgers if the ledger store belongs to this process alone.
 
     A crash between creating a ledger and naming it leaves an orphan. But if the metadata is lost, or restored
-    from an old copy, ledgers with acknowledged messages look the same. The broker cannot distinguish the two,
-    so it gives the operator time to intervene.
+    from an old copy, ledgers whose messages were confirmed to producers look the same. The broker cannot
+    distinguish the two, so it gives the operator time to intervene.
     """
 
     def __init__(self, clock: Clock, store: LedgerStore, metadata: MetadataStore, retention_ms: int) -> None:
@@ -240,9 +240,9 @@ class OrphanedLedgers:
 
         May run while topics are served.
 
-        :param candidates: the ledgers that existed before anything was opened since the start, because later
-            ones may not be listed yet
-        :param named: ledgers that other objects than managed ledgers and cursors need, and that are kept
+        :param candidates: the ledgers that existed at the start, before any managed ledger was opened,
+            because later ledgers may not be listed yet
+        :param named: ledgers to keep, because objects other than managed ledgers and cursors need them
         :return: how many were deleted
         :raises MetadataDamaged: a record cannot be parsed; nothing is set aside or deleted then
         :raises MetadataError: the metadata store does not answer

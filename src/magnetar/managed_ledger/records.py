@@ -1,10 +1,10 @@
 """The records of managed ledgers and cursors, in Pulsar's layout of metadata and cursor ledgers.
 
-The state of a cursor with many individually deleted entries has a bit for each entry of a ledger, in Pulsar's
-format for ``managedLedgerPersistIndividualAckAsLongArray``, over several entries of the cursor's ledger. Each
-entry is a ``PositionInfo`` with the same mark-delete position, some of the ledgers, and two properties with
-the number of the part and of all parts. Parts follow each other. If the last part is missing because of a
-crash, the previous state is valid.
+The state of a cursor with many individually deleted entries is stored with a bit for each entry of a ledger,
+in Pulsar's format for ``managedLedgerPersistIndividualAckAsLongArray``, in several entries of the cursor's
+ledger. Each of these entries is a ``PositionInfo`` with the same mark-delete position, some of the ledgers,
+and two properties: the number of this part, and the number of all parts. The parts are consecutive entries.
+If the last part is missing because of a crash, the previous state is valid.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) 
 
 
 def is_large(state: AcknowledgedState, max_ranges: int) -> bool:
-    """Whether the state has more ranges than may be written one by one."""
+    """Whether the state has too many ranges, or too many blocks with gaps, to write the ranges one by one."""
     return state.block_count() > _LARGE_BLOCKS or state.range_count() > max_ranges
 
 

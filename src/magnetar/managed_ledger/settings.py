@@ -53,7 +53,7 @@ class ManagedLedgerSettings:
     max_entries_per_ledger: int = 50_000
     """A new ledger is started at this number of entries (managedLedgerMaxEntriesPerLedger)."""
     max_bytes_per_ledger: int = 2048 * 1024 * 1024
-    """A new ledger is started at this size (managedLedgerMaxSizePerLedgerMbytes)."""
+    """A new ledger is started at this size in bytes (managedLedgerMaxSizePerLedgerMbytes)."""
     min_rollover_ms: int = 10 * 60_000
     """The age in ms below which a ledger is not replaced by a new one, however full it is
     (managedLedgerMinLedgerRolloverTimeMinutes)."""
@@ -63,7 +63,7 @@ class ManagedLedgerSettings:
     cursor_max_entries_per_ledger: int = 50_000
     """The maximum number of entries in a cursor's ledger (managedLedgerCursorMaxEntriesPerLedger)."""
     cursor_rollover_ms: int = 14_400_000
-    """The age at which a cursor starts a new ledger (managedLedgerCursorRolloverTimeInSeconds)."""
+    """The age in ms at which a cursor starts a new ledger (managedLedgerCursorRolloverTimeInSeconds)."""
     max_unacked_ranges_to_persist: int = 10_000
     """The maximum number of ranges of acknowledgements that a cursor stores
     (managedLedgerMaxUnackedRangesToPersist)."""
@@ -78,7 +78,7 @@ class ManagedLedgerSettings:
     """The maximum number of ranges that a closed cursor stores in the metadata store
     (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
     mark_delete_rate: float = 1.0
-    """Cursor writes per second, if the ledger store has no interval of its own
+    """The maximum number of writes of a cursor per second, if the ledger store has no interval of its own
     (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
     """The maximum delay of a throttled cursor write, in seconds (managedLedgerCursorPositionFlushSeconds)."""

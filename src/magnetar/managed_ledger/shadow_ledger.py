@@ -243,8 +243,7 @@ class ShadowLedger(ManagedLedger):
         """Does nothing, because only the source starts new ledgers."""
 
     def use_offload(self, policy: OffloadPolicy | None) -> None:
-        """Does nothing, because the ledgers belong to the source. Ledgers that the source offloaded are read
-        from tiered storage."""
+        """Sets the policy for reading ledgers that the source offloaded; the shadow offloads nothing."""
         self.reader.offload_policy = policy
 
     def offload_before(self, position: Position) -> None:

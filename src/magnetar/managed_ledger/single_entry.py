@@ -12,7 +12,7 @@ from magnetar.ledger.interface import LedgerError, LedgerWriter
 
 
 class SingleEntries:
-    """Appends entries to one ledger one at a time; the listener of the ledger's writer.
+    """Appends single entries to one ledger; an object of this class is the listener of the ledger's writer.
 
     :param failed: called once when the ledger accepts no more entries
     :param newest_only: whether only the newest entry is ever read, so that older ones need not take space on

@@ -359,7 +359,7 @@ class TieredStorage:
     async def confirm(
         self, managed_ledger: str, summary: LedgerSummary, storage: OffloadStorage | None
     ) -> None:
-        """Checks that an offloaded ledger is in the store that its record names, and complete.
+        """Checks that an offloaded ledger is complete in the store that its record names.
 
         :raises TieredStorageError: the ledger is missing or incomplete, or the store does not answer
         """

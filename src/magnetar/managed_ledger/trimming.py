@@ -66,8 +66,7 @@ class Trimmer:
         self.begun = False
         """Whether :meth:`begin` was called, after all entries that loading the topic needs were read."""
         self._written_through = -1
-        """The id of the last ledger that the stored states of all cursors with properties are past; -1:
-        unknown."""
+        """The stored states of all cursors with properties are past the ledger with this id; -1: unknown."""
 
     def begin(self) -> None:
         """Permits trimming, after all cursors are recovered and all entries that the load needs were read."""
