@@ -32,7 +32,7 @@ class FilterResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """The consumer to which an entry would be sent. Filters must not change the mappings."""
+    """The subscription and the consumer of an entry. Filters must not change the two mappings."""
 
     topic: str
     """Full name of the topic."""

@@ -159,7 +159,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return True
 
     def _entries_at_once(self) -> int:
-        """Returns the number of new entries to read."""
+        """Returns the maximum number of new entries to read at once, at least 1."""
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 
@@ -491,7 +491,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             return None
 
     async def _hash_at(self, position: Position) -> int:
-        """Returns the hash of an entry's key, if the key determines the consumer of the entry."""
+        """Returns the hash of an entry's key if the key determines the consumer of the entry, otherwise 0."""
         return 0
 
     def close(self) -> None:

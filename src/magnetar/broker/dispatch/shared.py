@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _TRIMMED = 1000
-"""The list is trimmed when it has this many unused elements before its first position."""
+"""A sorted list of positions is trimmed when it has this many unused elements before its first position."""
 _FEW = 100
-"""Added positions are inserted one by one if the sorted list has more than this many times their number."""
+"""Added positions are inserted one by one if the sorted list is more than this many times longer."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
@@ -235,7 +235,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
                 return
 
     def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
-        """Sends up to ``limit`` entries; returns False if none are in the cache."""
+        """Sends up to ``limit`` new entries; returns False if none can be taken from the cache now."""
         left = self._left
         if self._must_wait_for_acks():
             return False

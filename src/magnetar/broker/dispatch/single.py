@@ -249,8 +249,8 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
 
     def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Like :meth:`_send_one_by_one`, but without the entries that filters reject or that are not in the
-        consumer's ranges."""
+        """Sends entries like :meth:`_send_one_by_one`, except those that filters reject or that are not in
+        the consumer's ranges."""
         before = self._cursor.mark_delete
         indexes = range(first, end)
         self._budget.spend((end - first) * LOOK_PRICE)

@@ -1,8 +1,8 @@
 """The reasons why a dispatcher sends nothing, recorded where the dispatcher decides.
 
-A decision is one of the constants in this module: it costs a store and a comparison for each run of entries,
-and nothing per message. The clock is only read when the decision changes. Details (which consumer, how many,
-until when) follow from the dispatcher's state and are determined on request.
+A decision is one of the constants in this module. Recording it costs an assignment and a comparison for each
+run of entries, and nothing per message. The clock is only read when the decision changes. Details (which
+consumer, how many, until when) follow from the dispatcher's state and are determined on request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Reason(Enum):
     KEY_UNASSIGNED = "key_unassigned"
     """No consumer has the slots of the keys of the waiting messages."""
     LOOK_AHEAD = "look_ahead"
-    """So many messages wait for single consumers of a Key_Shared subscription that reading pauses."""
+    """So many messages wait for certain consumers of a Key_Shared subscription that reading pauses."""
     RATE_LIMIT = "rate_limit"
     """A dispatch rate is used up."""
     DELAYED = "delayed"
@@ -60,8 +60,10 @@ class Reason(Enum):
     NOBODY_READY = "nobody_ready"
     """None of several consumers is ready; the reason of one of the consumers is reported."""
     KEYS_WAIT = "keys_wait"
-    """All entries were read, and the unsent ones wait for single consumers; the reason of one of them is
-    reported."""
+    """All entries were read, and the unsent ones wait for certain consumers.
+
+    The reason of one of these consumers is reported.
+    """
 
 
 NO_CONSUMER = Reason.NO_CONSUMER

@@ -53,13 +53,16 @@ class KeyedConsumer(Consumer[S_co]):
         self.draining = DrainingSlots()
         """The draining slots of the subscription, once the consumer has joined."""
         self.slots_drained = 0
-        """The number of reassigned slots whose entries the consumer has all acknowledged or returned."""
+        """The number of reassigned slots of which the consumer has acknowledged or returned all entries."""
 
     def hold_packed(
         self, ledger_id: int, entry_ids: Sequence[int], packed: Sequence[int], messages: int
     ) -> None:
-        """Records that the consumer holds entries, given as ``slot << 32 | messages``, with ``messages`` in
-        total."""
+        """Records that the consumer holds entries of a ledger.
+
+        :param packed: ``slot << 32 | messages`` of each entry
+        :param messages: the number of messages of all entries together
+        """
         held = self.pending.get(ledger_id)
         if held is None:
             held = self.pending[ledger_id] = {}
@@ -272,7 +275,7 @@ class DrainingSlots:
     The new holder receives no message of a slot until the former one has acknowledged or returned all its
     messages in it, so that two consumers never have messages of the same key.
 
-    ``count`` is the number of slots that are draining, ``cleared`` the number of those that have drained so
+    ``count`` is the number of slots that are draining, ``cleared`` the number of slots that have drained so
     far.
     """
 

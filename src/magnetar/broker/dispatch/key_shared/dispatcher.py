@@ -164,7 +164,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 return
 
     def _has_work(self) -> bool:
-        """Whether a consumer can be sent an entry, waiting or new."""
+        """Whether an entry, waiting or new, may be sent to a consumer now."""
         return self._left is not None or any(consumer.ready for consumer in self.consumers)
 
     def _go_on_with_drained(self) -> None:
@@ -173,7 +173,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.draining.drained.clear()
 
     def _send_waiting(self) -> bool:
-        """Sends waiting entries of one ready consumer; returns False if they are not in the cache."""
+        """Sends waiting entries of one ready consumer; returns False if there are none in the cache."""
         if not self.replay:
             return False
         count = len(self.consumers)

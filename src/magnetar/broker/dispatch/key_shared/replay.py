@@ -52,8 +52,7 @@ class KeyedReplay:
         self._slots.pop(position, None)
 
     def front(self, owner: KeyedMember) -> Position | None:
-        """Returns the lowest position that waits for nothing but permits of a consumer; None if there is
-        none."""
+        """Returns the lowest position that waits only for permits of a consumer; None: no position does."""
         heap = self._heaps.get(owner)
         if heap is None:
             return None
