@@ -1,4 +1,4 @@
-"""Builds the commands to clients that are not per message, and limits requests that wait for an answer."""
+"""Builds the commands to clients except receipts and messages; limits requests that wait for an answer."""
 
 from __future__ import annotations
 
@@ -264,7 +264,10 @@ class Requests:
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
-        """Excludes a request from the counts while it waits for other clients, for any length of time."""
+        """Excludes a request from the number of requests in progress while it waits for other clients.
+
+        The wait may have any length. The size of the request still counts.
+        """
         self.ended(0)
         try:
             yield

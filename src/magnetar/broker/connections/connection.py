@@ -53,7 +53,7 @@ class Input:
         session: Session,
         handle_command: Callable[[Connection, BaseCommand], None],
     ) -> None:
-        """:param handle_command: handles the commands that are not per message"""
+        """:param handle_command: handles the commands except plain SENDs and ACKs, and FLOW"""
         self._connection = connection
         self._broker = broker
         self._session = session
@@ -202,7 +202,7 @@ class Connection:
         handle: Callable[[Connection, BaseCommand], None],
         listener: str = "",
     ) -> None:
-        """:param handle: handles the commands that are not per message
+        """:param handle: handles the commands except plain SENDs and ACKs, and FLOW
 
         :param listener: the advertised listener of the address that the client used; empty: none
         """

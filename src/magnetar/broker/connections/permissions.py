@@ -196,9 +196,10 @@ async def ask_again(connection: Connection, authorizer: Authorizer, touched: Tou
 
 
 async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:
-    """Enables the check of a producer's entries if its client may not send entries that only brokers may.
+    """Enables the check of a producer's entries if its client may not send entries reserved for brokers.
 
-    :return: the reason to refuse a replicator's producer; None: it is permitted, or not a replicator's
+    :return: the reason to refuse a replicator's producer; None: the producer is permitted, or is not a
+        replicator's
     :raises MetadataFailure: the permissions cannot be read
     """
     if not authorizer.asks:

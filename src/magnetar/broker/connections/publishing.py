@@ -390,8 +390,10 @@ class Publishing:
             self._connection.input.resume()
 
     def _violated(self, producer: Producer) -> None:
-        """Ends the connection after an outcome that was not expected. Does not raise, because other
-        connections get their receipts from the caller."""
+        """Closes the connection after a count of entries in flight fell below 0.
+
+        Does not raise, because other connections get their receipts from the caller.
+        """
         counts = producer.pending, self.pending, self._broker.limits.publish_buffer.used
         producer.pending, self.pending = max(0, producer.pending), max(0, self.pending)
         self._broker.limits.publish_buffer.used = max(0, counts[2])

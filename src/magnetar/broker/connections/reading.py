@@ -20,7 +20,7 @@ from magnetar.protocol.hot_codec import (
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 NOTHING, SENDS, BAD_SEND, ACKS, FLOW, COMMAND = range(6)
-"""Results of :meth:`Reader.next`. BAD_SEND: its entry is damaged; COMMAND: any other command."""
+"""Results of :meth:`Reader.next`. BAD_SEND: a SEND with a damaged entry; COMMAND: any other command."""
 
 CHECKSUM_MISMATCH = 1
 """The error of a BAD_SEND whose checksum is wrong; with any other error its metadata cannot be parsed."""

@@ -1,4 +1,7 @@
-"""Handlers of the commands that are not per message, one function per command. The table is at the end."""
+"""Handlers of the commands except plain SENDs and ACKs, and FLOW: one function per command.
+
+The table of commands is at the end.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def position_of(message_id: MessageIdData) -> Position:
 
 
 def start_of(message_id: MessageIdData) -> Position:
-    """Returns the first position to deliver for the inclusive message id of a start or seek."""
+    """Returns the first position to deliver for the message id of a SUBSCRIBE or SEEK, which is inclusive."""
     ledger_id, entry_id = position_of(message_id)
     if ledger_id < 0:
         return EARLIEST
@@ -395,7 +395,7 @@ def _check_unsubscribe(
 ) -> None:
     """Checks that a consumer may unsubscribe.
 
-    :raises MetadataFailure: others are connected and ``force`` is false (Pulsar uses this error)
+    :raises MetadataFailure: other consumers are connected and ``force`` is false (Pulsar uses this error)
     """
     if consumer not in subscription.consumers:
         raise SubscriptionNotFound("The consumer is no longer connected to the subscription")

@@ -28,8 +28,7 @@ _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
-    """Handles PARTITIONED_METADATA → the number of partitions; creates no topic if the client may not
-    (PIP-344)."""
+    """Handles PARTITIONED_METADATA → the number of partitions; may create a missing topic (PIP-344)."""
     broker, principal = connection.broker, connection.session.principal
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
