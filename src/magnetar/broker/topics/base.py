@@ -59,8 +59,8 @@ class TopicSettings:
     dispatch: DispatchSettings
     batch_index_acks: bool = False
     max_non_persistent: int = 1_000
-    """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
-    connection; further entries are dropped."""
+    """``maxConcurrentNonPersistentMessagePerConnection``: the maximum number of entries of non-persistent
+    topics in flight on a connection; further entries are dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
     max_same_address_producers: int = 0
     """The maximum number of producers per topic from one host, like ``max_same_address_consumers``; 0 for no
@@ -226,8 +226,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Applies the policies that concern publishing; called before the first producer and after
-        changes."""
+        """Applies the policies for publishing; called before the first producer and whenever they change."""
 
     @property
     @abstractmethod
@@ -239,7 +238,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     def stored_epoch(self) -> int | None:
-        """Returns the epoch of the last producer with exclusive access, or None."""
+        """Returns the epoch of the last producer with exclusive access; None if no epoch is stored."""
 
     @abstractmethod
     async def store_epoch(self, epoch: int) -> None:

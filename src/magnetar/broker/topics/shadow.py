@@ -63,7 +63,8 @@ class ShadowTopic(Topic):
         self.managed_ledger.changed = self._source_changed
 
     async def prepare(self) -> None:
-        """Does nothing: deduplication, entry metadata and compaction happen at the source."""
+        """Renews only the checks of entries: deduplication, entry metadata and compaction are up to the
+        source."""
         self._look_at_entries()
 
     def _look_at_entries(self) -> None:

@@ -53,7 +53,7 @@ class Subscriptions(dict[str, S], ABC):
     """The subscriptions of a topic, by name."""
 
     def __init__(self, topic: BaseTopic[S]) -> None:
-        """:param topic: the owner of this object, which keeps only a weak reference to it"""
+        """:param topic: the topic that owns this object; only a weak reference to the topic is kept"""
         super().__init__()
         self._topic: Callable[[], BaseTopic[S] | None] = weakref.ref(topic)
         self.making: dict[str, Task[S]] = {}
