@@ -43,7 +43,7 @@ class SubscriptionSettings:
     """Settings that all replicated subscriptions of a broker share."""
 
     enabled: bool = True
-    """``enableReplicatedSubscriptions``"""
+    """``enableReplicatedSubscriptions``: whether subscriptions can be replicated."""
     snapshot_seconds: float = 1.0
     """``replicatedSubscriptionsSnapshotFrequencyMillis``: the minimum time between two snapshots of a
     topic."""
@@ -84,8 +84,8 @@ class RemoteCluster:
     """One cluster, with its record at the time when this object was created."""
 
     def __init__(self, name: str, record: Record, way: Way, run: ReplicationRun) -> None:
-        """:param run: the encoder that all replicators to this cluster share, one after another; each
-        replicator has its own schema versions"""
+        """:param run: the encoder that all replicators to this cluster use, one at a time; each replicator
+        has its own schema versions"""
         self.name = name
         self.record = record
         self.client = way.client
@@ -190,7 +190,7 @@ class ReplicationSettings:
     cluster: str
     """The name of the broker's own cluster."""
     queue_size: int = 1000
-    """``replicationProducerQueueSize``: entries of a replicator in flight."""
+    """``replicationProducerQueueSize``: the maximum number of entries of a replicator in flight."""
     start_at_earliest: bool = False
     """``replicationStartAt``: whether an added cluster also gets the messages that are stored already."""
     makes_topics: bool = True

@@ -37,7 +37,7 @@ from magnetar.protocol.hot_replication import (
 )
 
 _MOST_ENTRIES = 1000
-"""The maximum number of entries per read; a replication run has room for as many."""
+"""The maximum number of entries per read; :class:`ReplicationRun`, the encoder, has room for as many."""
 _MOST_READ_BYTES = 1 << 20
 _READ_AGAIN = (1.0, 60.0)
 """The first and the longest delay in seconds before a failed read is repeated."""
@@ -46,9 +46,11 @@ _KEPT_SLOTS = 64
 _NOTHING = InFlight()
 """Shared by all replicators without entries in flight; never modified."""
 _GATHERING_SECONDS = 0.002
-"""The minimum time between two runs if the first one had many messages. At 20,000 messages a second a topic
-makes 1,500 commits a second. The receiver would handle each separately; it uses half the CPU time with
-500."""
+"""The minimum time in seconds between two runs if the first one had many messages.
+
+At 20,000 messages a second, a topic makes 1,500 commits a second. If each commit were sent as a run of its
+own, the receiver would use twice as much CPU time as with 500 runs a second.
+"""
 _MANY_MESSAGES = 8
 """A run with fewer messages is followed by the next one without a pause, so that a slow topic keeps its low
 lag."""
@@ -89,7 +91,7 @@ class Replicator(BaseReplicator):
         self._gathering: Cancellable | None = None
         """The timer that calls :meth:`go_on` at ``_next_run``; None: no run is delayed."""
         self._stored_at: list[tuple[Position, float]] = []
-        """Samples of unconfirmed positions, with the times when each was the last position of the topic."""
+        """Samples of unconfirmed positions, each with a time when it was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
         self._unreadable = False
         """Whether the last read failed, so that the hindrance says why."""
@@ -98,8 +100,10 @@ class Replicator(BaseReplicator):
         """The last entry that the other cluster may have: entries up to it were stored before the topic was
         loaded, or sent before a disconnection."""
         self._dropping = False
-        """Whether the other cluster drops entries that it cannot have; they are then sent one by one until it
-        accepts one."""
+        """Whether the other cluster drops entries, as duplicates, that it never received.
+
+        Entries are then sent one by one, until the other cluster accepts one.
+        """
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
         self._there = self._producer(common)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 60.0
-"""The delay before starting or stopping replicators is retried, as in Pulsar."""
+"""The delay in seconds before starting or stopping replicators is retried, as in Pulsar."""
 _SYSTEM = "pulsar/system"
 _EARLIEST = {"ledgerId": -1, "entryId": -1}
 

@@ -90,7 +90,7 @@ class ReplicatedSubscriptions:
         """The positions of subscriptions that are being created for other clusters, by the subscription's
         name."""
         self._tasks = TaskScope(io.loop, topic.full_name, lambda _work, error: topic.fail(error))
-        """Tasks in progress. An empty set would take three times the memory of an empty dict."""
+        """Tasks in progress."""
         self._ended = False
         self._producer: Producer | None = None
         """The producer of markers; None until the first marker is written."""
