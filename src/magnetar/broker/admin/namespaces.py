@@ -274,7 +274,7 @@ class NamespaceAdmin:
     async def change_map(self, namespace: str, field: str, changes: Mapping[str, object], path: str) -> None:
         """Merges changes into a map of ``Policies``; the value None removes a key.
 
-        :param path: the path from the field to the map inside it; empty: the field itself is the map
+        :param path: the key of the map inside the field; empty: the field itself is the map
         :raises NamespaceNotFound: no such namespace
         """
 
@@ -392,13 +392,14 @@ class NamespaceAdmin:
     ) -> None:
         """Acknowledges all messages of a namespace or a bundle, for one or all subscriptions.
 
-        Each bundle is processed by one call at a time; calls that arrive during a run share the next run.
+        Calls for the same bundle and subscription are carried out one at a time; all that arrive meanwhile
+        share one further execution.
 
         :param bundle: None: all bundles of the namespace
         :param subscription: None: all subscriptions
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises ServiceNotReady: a topic is being unloaded, or was unloaded during the run
+        :raises ServiceNotReady: a topic is being unloaded, or was unloaded in the meantime
         """
 
         async def clear(part: Bundle) -> None:
@@ -431,7 +432,7 @@ class NamespaceAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the subscription has consumers; or no such bundle
-        :raises ServiceNotReady: a topic was unloaded during the run
+        :raises ServiceNotReady: a topic was unloaded in the meantime
         """
 
         async def unsubscribe(part: Bundle) -> None:

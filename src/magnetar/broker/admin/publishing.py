@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Error codes of messages that were not stored: the client may publish the message again, or must not."""
+"""Error codes of a message that was not stored: the client may publish it again; it must not do so."""
 
 _NO_SCHEMA = -1
 """The version number for no schema: the messages of the topic are bytes."""
@@ -140,7 +140,7 @@ class PublishingAdmin:
         :raises InvalidRequest: a message does not fit the schema, or is too large; nothing is published
         :raises InvalidSchemaData: the schema is not valid
         :raises IncompatibleSchema: the schema is not compatible with the existing ones
-        :raises BrokerError: all messages go to the same topic or partition, and it accepts no messages; a
+        :raises BrokerError: all messages go to one topic or partition, which accepts no messages; a
             terminated topic is reported in the outcomes instead
         """
         name = self._broker.parse_topic(topic)

@@ -96,7 +96,7 @@ class SubscriptionAdmin:
         return found
 
     async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicator:
-        """Like :meth:`one`, but also finds a replicator by the name of its cursor."""
+        """Returns a subscription like :meth:`one`, or the replicator whose cursor has the given name."""
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
         found = (await self._topics.persistent(topic)).consuming_as(name)
