@@ -31,7 +31,7 @@ def _anything(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Changeable:
-    """A setting that can be changed."""
+    """A setting that can be changed while the broker runs."""
 
     apply: Apply
     check: Callable[[str], None] = _anything
@@ -54,7 +54,8 @@ class DynamicSettings:
 
         :param changed: awaited after a change; the argument is whether authorization depends on a changed
             setting
-        :param refused: settings that other brokers can change, with the reasons why this broker does not
+        :param refused: settings that other brokers can change while they run, with the reasons why this
+            broker cannot
         """
         self._metadata = metadata
         self._settings = settings

@@ -41,8 +41,10 @@ _Rate = TypeVar("_Rate", PublishRate, DispatchRate, SubscribeRate)
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """All policies that apply to one topic; a limit of 0 means that there is none. The defaults are
-    Pulsar's."""
+    """All policies that apply to one topic; a limit of 0 means that there is no limit.
+
+    The defaults are Pulsar's.
+    """
 
     retention: Retention = field(default_factory=Retention)
     message_ttl_seconds: int = 0

@@ -47,8 +47,7 @@ GLOBAL = "global"
 CLUSTERS = "/admin/clusters"
 """The parent node of the records of clusters."""
 PEERS = "peerClusterNames"
-"""The field of ``ClusterData`` with the clusters that serve the namespaces that this cluster does not
-serve."""
+"""The field of ``ClusterData`` with a cluster's peers, which serve namespaces that the cluster does not."""
 _POLICIES_OF_CLUSTER = "policies"
 
 

@@ -293,7 +293,7 @@ class Persistence:
     write_quorum: int = 1
     ack_quorum: int = 1
     mark_delete_rate: float = 1.0
-    """Cursor writes per second; 0 or less: a cursor is written after every change."""
+    """The maximum number of writes of a cursor per second; 0 or less: one write after every change."""
     own_rate: bool = False
     """Whether the rate was set explicitly; otherwise the ledger store may decide how often cursors are
     written."""
