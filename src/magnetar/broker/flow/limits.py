@@ -32,7 +32,7 @@ class ConnectionCounts:
         self._max = max_connections
         self._max_per_address = max_per_address
         self.all: dict[Connection, None] = {}
-        """The connections in order of arrival, because the order of a set would differ between runs."""
+        """The connections in order of arrival; a set would have another order in each process."""
         self._per_address: dict[str, int] = {}
         self.created = 0
         self.closed_count = 0
@@ -127,7 +127,8 @@ class PartialFrames:
 
     Above the limit, the connections with the oldest incomplete frames are not read. They keep their bytes,
     while newer ones, which may be well-behaved, continue and add to the total. At one and a half times the
-    limit, the oldest are closed. A paused connection is silent, and its keep-alive ends it at the latest.
+    limit, the oldest are closed. A paused connection appears silent, so its keep-alive closes it at the
+    latest.
     """
 
     def __init__(self, max_bytes: int) -> None:

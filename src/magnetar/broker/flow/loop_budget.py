@@ -14,7 +14,7 @@ from typing import Protocol
 from magnetar.io.interfaces import Clock, Loop
 
 TURN_SECONDS = 0.004
-"""The time in a turn after which no more work begins."""
+"""The time in a turn, in seconds, after which no more work begins."""
 
 TURN_BYTES = 2 * 1024 * 1024
 """The number of bytes in a turn after which no more work begins."""
@@ -42,7 +42,7 @@ FILTER_PRICE = 16 * 1024
 """The price of applying the filters to an entry."""
 
 REQUEST_PRICE = 64 * 1024
-"""The price of a command that is not per message."""
+"""The price of a command other than a plain SEND or ACK, or FLOW."""
 
 
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES
@@ -59,9 +59,10 @@ class BudgetTaker(Protocol):
 class LoopBudget:
     """The budget of the current turn, and the queues of takers that wait for another one.
 
-    A taker that was turned away before it got its bytes waits in a queue of its own, which alternates with
-    the queue of the takers that return again and again. So a client with little to do waits for few others,
-    and no client waits forever. The queues get half of a turn; new work may use the other half.
+    Takers that were turned away before they were served wait in one queue, and takers that have used up their
+    bytes and need more wait in another; the two queues are served alternately. So a client with little to do
+    waits for few others, and no client waits forever. The queues get half of a turn; new work may use the
+    other half.
     """
 
     __slots__ = (

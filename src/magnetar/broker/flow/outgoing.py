@@ -35,7 +35,7 @@ _RECOUNT_SECONDS = 0.1
 
 
 class UnsentBytes:
-    """The queued or unsent bytes of all connections: an upper bound, updated before it restricts anything."""
+    """The queued or unsent bytes of all connections: an upper bound, corrected before it is applied."""
 
     __slots__ = ("_budget", "_clock", "_counted_at", "members", "used")
 

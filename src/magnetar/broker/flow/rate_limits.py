@@ -125,7 +125,7 @@ class PublishLimiter:
 
 
 def publish_limiter(messages: float, size: float, now: float) -> PublishLimiter | None:
-    """Returns a limiter; None if there is no limit."""
+    """Returns a limiter; None if neither messages nor bytes are limited."""
     return PublishLimiter(messages, size, now) if messages > 0 or size > 0 else None
 
 
