@@ -23,7 +23,11 @@ SYSTEM_PROPERTIES = (
 
 
 def with_origin(frame: DataFrame, causes: tuple[str, ...]) -> DataFrame:
-    """Adds the columns ``cause``, ``origin_topic``, ``subscription``, ``attempts`` and ``origin_id``."""
+    """Adds columns for the origin and the cause of each dead letter.
+
+    The columns are ``cause``, ``origin_topic``, ``subscription``, ``attempts``, ``origin_id`` and
+    ``dead_letter_topic``.
+    """
     own = f.regexp_replace("__topic", r"-partition-\d+$", "")
     cause = f.coalesce(*[_property(each) for each in causes], f.lit("unknown"))
     return (

@@ -19,8 +19,9 @@ from magnetar.spark.pipelines.work import Work, chosen
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
-"""The property with the message id of the dead letter that was redriven; after several redrives, of the last
-one.
+"""The property of a redriven message with the topic and message id of its dead letter.
+
+If a message was redriven several times, these are the topic and message id of its last dead letter.
 """
 
 
@@ -89,7 +90,10 @@ def run(work: Work) -> None:
 
 
 def _can_be_sent(chosen: DataFrame) -> bool:
-    """Whether at least one selected dead letter must be sent."""
+    """Whether any dead letters are selected.
+
+    :raises PipelineError: a selected dead letter does not contain its original topic
+    """
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
         raise PipelineError(

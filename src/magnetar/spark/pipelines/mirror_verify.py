@@ -39,7 +39,7 @@ class MirrorVerifyConfig:
     right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
-    """Number of differing messages, ranges and positions to report."""
+    """Maximum number of differing messages, of ranges, and of places in another order to report."""
     left_name: str = ""
     """The name of the left cluster, as in ``replicate_to`` and in replicators."""
     right_name: str = ""

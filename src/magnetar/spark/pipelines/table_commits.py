@@ -227,7 +227,7 @@ class TableState(ABC):
     def exchange(
         self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
     ) -> TableMarker:
-        """Like :meth:`commit`, and also removes files."""
+        """Adds files like :meth:`commit`, and removes other files in the same commit."""
 
     @abstractmethod
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:

@@ -1,7 +1,8 @@
-"""The quarantine table of a topic, for messages that its main table cannot store. A batch consists of two
-commits, first to the quarantine table, whose marker contains the plan of the batch: positions and schema.
-A driver that finds the quarantine table one batch ahead carries out the same plan, so each message is in
-exactly one of the two tables.
+"""The quarantine table of a topic, for messages that its main table cannot store.
+
+A batch consists of two commits: first to the quarantine table, then to the main table. The marker of the
+first commit contains the plan of the batch: positions and schema. A driver that finds the quarantine table
+one batch ahead carries out the same plan, so each message is in exactly one of the two tables.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class PlannedBatch:
 
     @staticmethod
     def from_json(text: str, where: str) -> PlannedBatch:
-        """The inverse of :meth:`to_json`.
+        """Returns the plan from the JSON that :meth:`to_json` returned.
 
         :param where: the table, for the text of an error
         :raises TableError: the text is not a plan
@@ -162,12 +163,8 @@ class QuarantineTable:
             )
 
     def planned(self, marker: TableMarker) -> PlannedBatch | None:
-        """Returns the batch that is committed in this table but not in the topic's table, or None.
-
-        :param marker: the marker of the topic's table
-        :raises TableError: the two tables do not belong together, or another driver has committed a batch
-            meanwhile
-        """
+        """Returns the batch that is committed in this table but not in the topic's table; None: there is
+        none."""
         self._before = found = self.table.load().marker
         if not found.batch:
             return None

@@ -81,7 +81,10 @@ class Work:
             ) from error
 
     def check_namespace(self, namespace: str) -> None:
-        """Like :meth:`check_cluster`, but checks that a namespace exists."""
+        """Checks that the cluster answers at ``admin_url``, and that a namespace exists.
+
+        :raises PipelineError: a check failed; the error text gives the problem
+        """
         self._check_admin(lambda admin: admin.tenants())
         try:
             self.admin.topics(namespace)
