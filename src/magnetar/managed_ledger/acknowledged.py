@@ -39,7 +39,7 @@ class AcknowledgedState:
         """The bits of partly acknowledged batches; bit i is set while message i is still to be delivered."""
 
     def add_range(self, ledger_id: int, start: int, end: int) -> int:
-        """Marks entries [start, end) of a ledger as consumed; returns how many of them are new."""
+        """Marks entries [start, end) of a ledger as consumed; returns how many were not consumed before."""
         if ledger_id < self.mark_delete[0]:
             return 0
         if ledger_id == self.mark_delete[0]:
@@ -55,7 +55,10 @@ class AcknowledgedState:
         return added
 
     def add_each(self, ledger_id: int, entry_ids: array[int], first: int, stop: int, limit: int) -> int:
-        """Marks entries ``entry_ids[first:stop]`` below ``limit`` as consumed; returns how many are new."""
+        """Marks those of the entries ``entry_ids[first:stop]`` that are below ``limit`` as consumed.
+
+        :returns: how many were not consumed before
+        """
         lowest = 0
         mark_ledger, mark_entry = self.mark_delete
         if ledger_id <= mark_ledger:
@@ -147,7 +150,7 @@ class AcknowledgedState:
         return sum(ranges.range_count() for ranges in self.ranges.values())
 
     def ranges_size(self, limit: int) -> int:
-        """Returns the bytes that the first ``limit`` ranges take in a cursor's record."""
+        """Returns the number of bytes that the first ``limit`` ranges take in a cursor's record."""
         return sum(
             _RANGE_FRAME + 2 * varint_size(ledger_id) + varint_size(start - 1) + varint_size(end - 1)
             for ledger_id, start, end in self.ranges_in_order(limit)

@@ -133,7 +133,7 @@ class AppendQueue:
 
 
 class AppendListener(Protocol):
-    """The owner of a managed ledger; called on the event loop."""
+    """The user of a managed ledger, which gets the outcomes of its appends on the event loop."""
 
     def on_durable(self, appends: Sequence[Append]) -> None:
         """Reports appends that have become durable, once per commit, in the order of their positions."""

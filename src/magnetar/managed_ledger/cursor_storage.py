@@ -108,7 +108,7 @@ class CursorStorage:
         """Whether the cursor was reset, possibly while its state was being encoded."""
         self._closed = False
         self._deletion: Future[None] | None = None
-        """A future while the cursor is being deleted without its managed ledger; otherwise None."""
+        """Completes when a deletion of the cursor alone has ended; None: no such deletion is in progress."""
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)

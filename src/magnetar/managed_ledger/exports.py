@@ -18,7 +18,7 @@ from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path
 
 ROOT = "/magnetar/exports"
 """The parent of one node for each topic (with all its partitions); the node's name is the topic's path,
-encoded once more."""
+URL-encoded once more."""
 
 EXPORTER = "/magnetar/exporter"
 """An ephemeral node that exists while an export uses this metadata, so that brokers must not serve."""

@@ -66,7 +66,7 @@ class LedgersRecord:
         self._deletions = deletions
         self._tiered = tiered
         self.stored = stored
-        """The record; cursors are created and deleted below it."""
+        """The record in the metadata store; the records of cursors are created and deleted below it."""
         self._rest = record.rest
         self._perhaps_named: list[LedgerSummary] = []
         """Unused new ledgers that the record may name, because the outcome of a write is unknown."""

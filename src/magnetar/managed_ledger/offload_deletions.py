@@ -88,7 +88,7 @@ class OffloadDeletions:
         await self._metadata.put(f"{OFFLOADS_TO_DELETE}/{ledger_id}-{offload.uuid}", value)
 
     def start(self) -> None:
-        """Starts deleting the copies that are recorded as unneeded."""
+        """Starts deleting the objects that notes name."""
         if self._stopped:
             return
         if self._running is not None:

@@ -297,7 +297,8 @@ class Offloader:
         self._owner.trimmer.schedule()
 
     async def _note(self, summary: LedgerSummary, offload: Offload) -> None:
-        """Makes a step durable. After a failure, the stored record may still contain the step."""
+        """Records a step of an offload durably. After a failure, the stored record may still contain the
+        step."""
         before = summary.offload
         summary.offload = offload
         try:

@@ -45,7 +45,7 @@ _CURSOR_FIELDS = (
     "batchedEntryDeletionIndexInfo",
     "cursorProperties",
 )
-"""The fields of the message that :class:`CursorRecord` has as attributes."""
+"""The fields of ``ManagedCursorInfo`` that :class:`CursorRecord` has as attributes."""
 M = TypeVar("M", bound=Message)
 ROOT = "/managed-ledgers"
 """The parent of the records of managed ledgers; the records of the cursors are below their managed
@@ -326,7 +326,7 @@ def decode_position(
 ) -> tuple[AcknowledgedState, dict[str, int]]:
     """Returns a cursor's state and its properties.
 
-    :param sizes: the sizes of the ledgers in which the cursor may have ranges
+    :param sizes: the numbers of entries in the ledgers in which the cursor may have ranges
     :param ranges: whether to include the entries that are consumed above the mark-delete position
     :raises MetadataDamaged: the value is not a PositionInfo
     """
@@ -365,7 +365,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
     """Returns the record of a cursor.
 
-    :param sizes: the sizes of the ledgers in which the cursor may have ranges
+    :param sizes: the numbers of entries in the ledgers in which the cursor may have ranges
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """
     info = _decode(pb.ManagedCursorInfo, value, path, pb.ManagedCursorInfoMetadata)
@@ -440,7 +440,7 @@ async def decode_newest(
     """Returns the newest complete state of a cursor in its cursor ledger, and its properties.
 
     :param last: the last entry of the cursor ledger
-    :param sizes: the sizes of the data ledgers in which the cursor may have individually deleted ranges
+    :param sizes: the numbers of entries in the data ledgers in which the cursor may have ranges
     :raises MetadataDamaged: there is no complete state, or it cannot be parsed
     """
     while last >= 0:

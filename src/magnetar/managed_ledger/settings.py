@@ -25,7 +25,7 @@ class OffloadStorage:
     """A store to which ledgers are offloaded."""
 
     driver: str
-    """The driver, one of ``managedLedgerOffloadDriver``."""
+    """The driver, one of the values of ``managedLedgerOffloadDriver``."""
     values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The other settings of the driver, by Pulsar's names, including credentials."""
 

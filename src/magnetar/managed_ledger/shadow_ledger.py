@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
-"""The time until the record of the source is read again after an error."""
+"""The time in seconds until the record of the source is read again after an error."""
 
 
 class ShadowLedger(ManagedLedger):

@@ -225,11 +225,10 @@ class LoadAdmin:
         return None if desk is None else desk.reporter.latest.to_json()
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Returns every live broker with its last load report (usage in percent); empty if the broker is
-        standalone.
+        """Returns every live broker with its last load report (usage in percent).
 
-        ``url`` and ``urlTls`` are the addresses of the broker's HTTP interface. ``magnetar`` is true if the
-        broker is not a broker of Apache Pulsar.
+        A standalone broker returns only itself, without a report. ``url`` and ``urlTls`` are the addresses of
+        the broker's HTTP interface. ``magnetar`` is true if the broker is not a broker of Apache Pulsar.
         """
         beside, own = self._broker.beside, self._broker.settings
         if beside is None:

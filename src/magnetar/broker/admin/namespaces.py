@@ -247,7 +247,7 @@ class NamespaceAdmin:
             set
         :param key: the key of the entry to set if the field is a map; None: set the whole field
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
+        :raises PreconditionFailed: other policies forbid the value, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
         """
         check_filters(self._broker, field, value)

@@ -99,7 +99,7 @@ class TopicPolicyAdmin:
         :param field: the field whose rules are checked
         :param key: the key of the entry to set if the field is a map; None: set the whole field
         :raises TopicNotFound: no such topic
-        :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
+        :raises PreconditionFailed: other policies forbid the value, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
         """
         name, topics = await self._named(topic)

@@ -102,8 +102,8 @@ def _produces(connection: Connection, message: CommandProducer) -> Sequence[tupl
     """Returns the operations of PRODUCER, including consuming from a subscription that is created with the
     producer.
 
-    A producer's name with the replicator prefix requires permission to replicate, because it may send entries
-    that clients may not.
+    A producer's name with the replicator prefix requires permission to replicate, because a replicator's
+    producer may send entries that other clients may not.
     """
     name = connection.broker.parse_topic(message.topic)
     asked: list[tuple[Operation, Target]] = [(TopicOperation.PRODUCE, Target.of_topic(name))]

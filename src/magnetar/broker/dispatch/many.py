@@ -400,8 +400,10 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_elsewhere(self, ledger_id: int, entry_id: int) -> int:
-        """Removes an entry from the consumer that holds it, if any, because another consumer has acknowledged
-        it; returns the number of its messages."""
+        """Removes an entry from the consumer that holds it, because another consumer has acknowledged it.
+
+        :returns: the number of messages that the holder had not acknowledged; 0: no consumer holds the entry
+        """
         for other in self.consumers:
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:

@@ -121,8 +121,8 @@ def lack_of(consumer: AnyConsumer) -> Reason:
 
 
 def lack_of_all(consumers: Iterable[AnyConsumer]) -> Reason:
-    """Returns the reason why nothing is sent to several consumers: the reason of one with permits, if
-    possible."""
+    """Returns the reason why nothing is sent to several consumers: the reason of a consumer with permits, if
+    there is one."""
     found = NO_PERMITS
     for consumer in consumers:
         lack = lack_of(consumer)

@@ -323,7 +323,7 @@ class RemoteProducer:
         return answered
 
     def detach(self, reason: str) -> None:
-        """Stops sending on this connection, and connects again."""
+        """Stops sending on this connection; connects again unless the producer rests or was stopped."""
         connection = self.connection
         if connection is not None and not connection.closed:
             self._close_producer(connection, self.id)

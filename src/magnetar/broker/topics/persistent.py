@@ -309,8 +309,7 @@ class Topic(BaseTopic[Subscription]):
         return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
 
     def lost_pending_acks(self, error: BaseException) -> None:
-        """Handles the loss of a subscription's pending-ack log to another broker or an
-        error."""
+        """Handles a subscription's pending-ack log that another broker has taken over, or that has failed."""
         if isinstance(error, ManagedLedgerFenced):
             self.on_fenced()
         else:
@@ -344,7 +343,7 @@ class Topic(BaseTopic[Subscription]):
             transactions.advanced()
 
     def read_more(self) -> None:
-        """Sends entries that became visible to consumers."""
+        """Sends consumers the entries that have become visible, and calls :attr:`followers`."""
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()

@@ -35,7 +35,7 @@ S = TypeVar("S", bound=BaseSubscription)
 T = TypeVar("T")
 
 SEEK_RETURN_SECONDS = 60.0
-"""How long a reader's cursor waits for its consumer to return from a seek."""
+"""How long a reader's cursor waits for its consumer to return from a seek, in seconds."""
 
 
 def _present(topic: Callable[[], T | None]) -> T:

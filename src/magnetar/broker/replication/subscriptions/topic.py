@@ -87,8 +87,8 @@ class ReplicatedSubscriptions:
         """The time from one check to the next, in seconds."""
         self._follows = False
         self._updates: dict[str, Position] = {}
-        """The positions of subscriptions that are being created for other clusters, by the subscription's
-        name."""
+        """The positions that other clusters reported for subscriptions that are being created, by
+        subscription."""
         self._tasks = TaskScope(io.loop, topic.full_name, lambda _work, error: topic.fail(error))
         """Tasks in progress."""
         self._ended = False
