@@ -29,7 +29,7 @@ _ANY = 1 << 62
 
 
 class LimitedBy(Enum):
-    """The owner of a limit; the value is its name in statistics."""
+    """What a limit applies to; the value is the name of the limit in statistics."""
 
     SUBSCRIPTION = "Subscription"
     TOPIC = "Topic"
@@ -226,8 +226,8 @@ class Throttle:
         self.size = 0
         """The bytes that may be sent, as of the last call of :meth:`admits`."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
-        """How often the throttle had to wait, by the owner of the limit and by whether the limit of messages
-        was reached."""
+        """How often the throttle had to wait, by kind of limit, and by whether its limit of messages was
+        reached."""
         self.held_by: DispatchLimiter | None = None
         """The limiter in whose queue the throttle waits or waited last; None: it has never waited."""
 

@@ -241,7 +241,7 @@ def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings
 def preferred(
     bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings
 ) -> Candidates:
-    """Returns the best of the allowed brokers, at least one."""
+    """Returns the best of the allowed brokers; at least one, unless no broker is allowed."""
     found = allowed(bundle, kinds, load, rules, settings)
     few = [each for each in found.brokers if load.brokers[each].topics() <= settings.max_topics]
     found.prefer(few, f"it has more than {settings.max_topics} topics")

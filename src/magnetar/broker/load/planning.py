@@ -14,7 +14,7 @@ from magnetar.broker.load.shedding import Move
 from magnetar.lazy_dataclass import dataclass
 
 KindsOf = Callable[[str], Kinds]
-"""Returns the kinds of topics in a bundle, if known."""
+"""Returns the kinds of topics in a bundle; persistent topics only if the kinds are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

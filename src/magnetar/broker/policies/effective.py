@@ -89,7 +89,7 @@ class EffectivePolicies:
     delayed_delivery: DelayedDelivery = field(default_factory=DelayedDelivery)
     encryption_required: bool = False
     compaction_threshold: int = 0
-    """Bytes of backlog at which a topic is compacted; 0: topics are not compacted automatically."""
+    """The backlog in bytes at which a topic is compacted; 0: topics are not compacted automatically."""
     persistence: Persistence = field(default_factory=Persistence)
     bookie_groups: Groups | None = None
     """The bookie groups that store the ledgers of the namespace's topics; None: the ledger store's
@@ -156,8 +156,10 @@ def _auto_subscriptions(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The fields with one policy in the JSON of a namespace and of a topic; None: the policy cannot be set at
-    that level."""
+    """The names of the fields with one policy, in the JSON of a namespace and of a topic.
+
+    None: the policy cannot be set at that level.
+    """
 
     namespace: str | None
     topic: str | None

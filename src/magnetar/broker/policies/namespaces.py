@@ -119,7 +119,7 @@ class NamespaceRecords:
 
         :param policies: the complete policies, including ``bundles``
         :raises AlreadyExists: the namespace exists
-        :raises ConcurrentModification: concurrent attempts to create it keep failing
+        :raises ConcurrentModification: the local record of the namespace keeps changing
         """
         migrated = bool(policies.get("migrated"))
         await self._put_new_local(name, {"bundles": policies["bundles"], "migrated": migrated})

@@ -132,8 +132,10 @@ class Tenants:
         self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, changed: Callable[[str], None]) -> None:
-        """Calls ``changed`` with the name of a tenant that this broker changes, before the request is
-        answered."""
+        """Adds a listener, called with the name of each tenant that this broker changes.
+
+        The calls are made before the request for the change is answered.
+        """
         self._listeners.append(changed)
 
     def _tell(self, name: str) -> None:

@@ -1,8 +1,9 @@
-"""Commits a batch to a table exactly once, after any failures and with any number of drivers. The table
-libraries do not refuse a batch that a table already contains. Therefore each commit compares the marker in
-the table state on which it is based, and fails if the table has changed since. If a commit gets no answer,
-the id in the marker shows whether the commit took effect. This module deletes no files, because files of a
-commit with an unknown outcome can belong to the table.
+"""Commits a batch to a table exactly once, after any failures and with any number of drivers.
+
+The table libraries do not refuse a batch that a table already contains. Therefore each commit compares the
+marker in the table state on which it is based, and fails if the table has changed since. If a commit gets no
+answer, the id in the marker shows whether the commit took effect. This module deletes no files, because files
+of a commit with an unknown outcome can belong to the table.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class TableIdentity:
     """The subscription that retains the messages that are not in the table yet."""
     mode: str
     partition_by: str = "none"
-    """The elements of ``partition_by``, separated by commas."""
+    """The elements of ``partition_by``, separated by a semicolon and a space; "none" without elements."""
 
     @property
     def partitions(self) -> tuple[PartitionColumn, ...]:

@@ -157,8 +157,10 @@ class BucketMerge:
         return "" if file is None else file.path
 
     def _changes(self) -> dict[bytes, _Change]:
-        """Returns the last message of each key. If several partitions of the topic have messages of the key,
-        it is the one of their last messages that was published last.
+        """Returns the last message of each key.
+
+        If several partitions of the topic have messages of a key, the last message of the key in each
+        partition is considered; the one with the latest publish time counts.
         """
         by_partition: dict[tuple[bytes, int], _Change] = {}
         for number, path in enumerate(self.changes):
