@@ -171,7 +171,7 @@ class ManagedLedgerFactory:
             ``PULSAR.SHADOW_SOURCE``
         :raises ManagedLedgerNotFound: the managed ledger does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time
-        :raises ManagedLedgerMoving: it is being exported
+        :raises ManagedLedgerMoving: its topic is being copied to these stores, or was moved away
         :raises MetadataDamaged: its record cannot be parsed
         """
         await self._exports.check(name)

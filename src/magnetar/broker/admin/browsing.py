@@ -178,7 +178,8 @@ class _Browsed:
     def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
         """Yields the messages of an entry. An encrypted or very large entry is one message; a marker is none.
 
-        Each message comes with fields that say why its payload was not decoded; empty if it was.
+        The message of a very large entry comes with fields that describe its undecoded payload; the fields of
+        other messages are empty.
         """
         # Imported when an operator looks, so that a start does without the client.
         from magnetar.client.exceptions import InvalidMessage

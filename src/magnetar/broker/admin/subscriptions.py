@@ -125,7 +125,7 @@ class SubscriptionAdmin:
 
         :param start: the first position to deliver; None: messages published from now on
         :param replicated: make it a replicated subscription
-        :raises AlreadyExists: a subscription of that name exists
+        :raises AlreadyExists: the subscription exists; for a partitioned topic: on all its partitions
         :raises NotAllowed: a limit is reached, or a position is given for a partitioned topic
         :raises InvalidRequest: the topic is non-persistent
         """

@@ -195,7 +195,7 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         :raises Conflict: the topic is partitioned
-        :raises InUse: the topic has producers or consumers and ``force`` is false
+        :raises Unprocessable: the topic is replicated and ``force`` is false
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)

@@ -48,7 +48,7 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None, *, on
 def check_topic(
     policies: EffectivePolicies, field: str, broker_max_message_size: int, *, one_copy: bool = True
 ) -> None:
-    """Checks the policies in effect for a topic that has its own policies, like :func:`check_namespace`."""
+    """Checks one field of the policies in effect for a topic, like :func:`check_namespace`."""
     if field == "retentionPolicies":
         check_retention(policies.retention)
         if not _fits_all(policies):

@@ -258,9 +258,10 @@ class RemoteProducer:
         self._sender.attached()
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
-        """Checks that the topic exists in the other cluster, or creates it there.
+        """Checks that the topic exists in the other cluster, or creates it there; adds missing partitions.
 
-        :raises BrokerError: the topic has partitions in only one of the clusters, or must not be created
+        :raises TopicNotFound: the topic does not exist there, and must not be created
+        :raises BrokerError: only the topic there has partitions, or the other cluster refuses a change
         """
         name = self._topic
         base, makes = name.base, self._settings().makes_topics
