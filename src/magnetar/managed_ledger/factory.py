@@ -172,7 +172,7 @@ class ManagedLedgerFactory:
         :raises ManagedLedgerNotFound: the managed ledger does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time
         :raises ManagedLedgerMoving: its topic is being copied to these stores, or was moved away
-        :raises MetadataDamaged: its record cannot be parsed
+        :raises MetadataDamaged: its record cannot be parsed, or is one of a shadow with ledgers of its own
         """
         await self._exports.check(name)
         path = f"{ROOT}/{name}"

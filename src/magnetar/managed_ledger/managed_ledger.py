@@ -330,7 +330,10 @@ class ManagedLedger:
             self.listener.on_durable(done)
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Handles a failed ledger: all entries that are not durable are written again to a new ledger."""
+        """Handles a failed ledger: entries that are not durable are written again to a new ledger.
+
+        They fail instead if the store is full, or if several ledgers in a row have stored nothing.
+        """
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
