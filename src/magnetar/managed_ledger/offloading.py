@@ -61,7 +61,7 @@ class Offloader:
     ) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """A weak reference, because callers and running tasks hold strong ones."""
+        """A weak reference to the managed ledger; callers and running tasks hold strong ones."""
         self._record = record
         self._io = io
         self._tiered = tiered

@@ -120,7 +120,7 @@ class NamespaceAdmin:
         :param force: also delete all topics; ``forceDeleteNamespaceAllowed`` must be true
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the namespace is replicated, or legacy namespaces exist below its name
-        :raises ServedElsewhere: the namespace is replicated to another cluster only
+        :raises ServedElsewhere: the namespace is replicated only to another cluster
         :raises HasChildren: the namespace has topics, on any broker
         :raises ServiceNotReady: a broker that serves some of its bundles does not answer, so nothing is
             deleted

@@ -128,8 +128,8 @@ class PartitionAdmin:
         """Creates a partitioned topic and its partitions.
 
         :raises AlreadyExists: a topic of that name exists
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or
-            ``magnetarMaxPartitionsPerTopic``
+        :raises PartitionCountRefused: the number is below 1, or above ``maxNumPartitionsPerPartitionedTopic``
+            or ``magnetarMaxPartitionsPerTopic``
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_topic(topic)
@@ -203,7 +203,7 @@ class PartitionAdmin:
         :param force: add partitions even if topics with their names exist
         :raises Conflict: the topic is not partitioned, or topics with the names of new partitions exist
         :raises Unprocessable: the topic has more than ``partitions`` partitions
-        :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic`` or
+        :raises PartitionCountRefused: the number is above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``
         """
         name = self._broker.parse_topic(topic)

@@ -232,8 +232,8 @@ class TopicAdmin:
         """Merges properties into those of a topic; None removes a property.
 
         :raises TopicNotFound: no such topic
-        :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source: a
-            topic that stores messages and then reads those of another one would lose its own
+        :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source:
+            its own messages would be lost, because a shadow topic reads only those of its source
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)

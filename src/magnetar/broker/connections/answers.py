@@ -284,7 +284,7 @@ class Requests:
     async def large_answer(self) -> AsyncIterator[None]:
         """Guards an answer that may take megabytes: the next one begins when the previous one has been sent.
 
-        The connection may have closed when the body runs.
+        The connection may be closed by the time the body of the ``with`` block runs.
         """
         if self._large is None:
             self._large = Mutex(self._loop)

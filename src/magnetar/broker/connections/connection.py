@@ -359,7 +359,7 @@ class Connection:
         """Checks again the permissions of everything that the client has opened, after a change of
         permissions.
 
-        :param touched: changed namespaces, and tenants by their names; None: everything
+        :param touched: the changed namespaces, and the names of the changed tenants; None: everything
         :raises MetadataFailure: the permissions cannot be read
         """
         if not self.closed:

@@ -42,7 +42,7 @@ M_contra = TypeVar("M_contra", contravariant=True)
 """The type of a command's message."""
 Targets = Callable[["Connection", M_contra], Sequence[tuple[Operation, Target]]]
 Touched = Set[NamespaceName | str] | None
-"""Changed namespaces, and tenants by their names; None: everything."""
+"""The changed namespaces, and the names of the changed tenants; None: everything may have changed."""
 
 
 OfTopic = CommandGetOrCreateSchema | CommandGetSchema | CommandLookupTopic | CommandPartitionedTopicMetadata

@@ -190,7 +190,8 @@ class Publishing:
         now: float,
         transaction: TxnId | None,
     ) -> None:
-        """Carries out the topic's verdicts in the order of the entries, which is the order of their receipts.
+        """Carries out the topic's verdict on each part of a run, in order, so that receipts are in order,
+        too.
 
         If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
         get no answer.

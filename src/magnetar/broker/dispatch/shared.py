@@ -48,7 +48,7 @@ class ReplayPositions:
     def __init__(self) -> None:
         self._set: set[Position] = set()
         self._row: list[Position] = []
-        """Sorted from index ``_begin`` on; some of the positions have been removed from the set."""
+        """Positions, sorted from index ``_begin`` on; some of them have been removed from the set."""
         self._begin = 0
         self._unsorted: list[Position] = []
         """Positions added since the last sort; some may be in the list twice, or have been removed from the

@@ -26,8 +26,8 @@ class Reason(Enum):
     CONNECTION_FULL = "connection_full"
     """A consumer has permits, but does not read what was written to its connection."""
     UNACKED_CONSUMER = "unacked_consumer"
-    """A consumer has reached its limit of unacknowledged messages. The next two reasons are the limits of the
-    subscription and of the broker."""
+    """A consumer has reached its limit of unacknowledged messages. The next two reasons mean that the
+    subscription or the broker has reached its limit."""
     UNACKED_SUBSCRIPTION = "unacked_subscription"
     UNACKED_BROKER = "unacked_broker"
     KEY_HELD = "key_held"

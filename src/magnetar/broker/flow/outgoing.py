@@ -144,7 +144,7 @@ class Outgoing:
         self._takers: list[Future[None]] = []
 
     def use(self, transport: Transport | None) -> None:
-        """Sends frames to a transport; None drops them."""
+        """Sets the transport to which frames are sent; None: frames are dropped."""
         self._transport = transport
         if transport is None:
             self.unsent.members.discard(self)

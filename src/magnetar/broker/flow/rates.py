@@ -99,7 +99,7 @@ def latency_quantiles(counts: Sequence[int]) -> Sequence[float]:
     """Returns :data:`QUANTILES` in milliseconds; empty if all counts are 0.
 
     Values between two bounds are estimated, as if spread evenly; values above all bounds count as the last
-    one.
+    bound.
 
     :param counts: by :data:`LATENCY_BOUNDS_MS`
     """
@@ -171,8 +171,8 @@ class RateHistory:
         ring.values[at + 1] += rate_out
 
     def of(self, topic: str) -> tuple[Sequence[float], Sequence[float]]:
-        """Returns messages per second in and out for the known windows, the oldest first; empty if the topic
-        was idle."""
+        """Returns messages per second in and out for the windows since the start, at most :data:`WINDOWS`,
+        the oldest first; empty if the topic was idle."""
         ring = self._rings.get(topic)
         if ring is None:
             return (), ()

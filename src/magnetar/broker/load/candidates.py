@@ -269,8 +269,8 @@ def _prefer_least(found: Candidates, counts: Mapping[str, int], why: str) -> Non
 
 
 def neighbours(namespace: str, bundle: str, load: ClusterLoad, rules: Rules) -> Mapping[str, int] | None:
-    """Returns the number of namespaces of the same anti-affinity group by broker; None if the namespace is in
-    no group."""
+    """Returns, by broker, the number of served namespaces of the same anti-affinity group; None if the
+    namespace is in no group."""
     group = rules.groups.get(namespace)
     if group is None:
         return None

@@ -79,7 +79,7 @@ class ClusterLoad:
         return (bundle for bundle in report.stats if bundle not in self.bundles)
 
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
-        """Takes a report into account; a report that was taken already changes nothing.
+        """Takes a report into account; the same report again changes no averages.
 
         :param histories: the stored histories of bundles that are new to the leader
         """
@@ -113,7 +113,8 @@ class ClusterLoad:
         return gone
 
     def _forget(self, broker_id: str, bundles: Collection[str]) -> None:
-        """Removes a broker's bundles; the history of a bundle without reports is dropped one report later."""
+        """Records that a broker no longer reports some bundles; :meth:`drop_unused` drops the histories of
+        bundles that no broker reports."""
         for bundle in bundles:
             self._reporters[bundle].discard(broker_id)
 
@@ -144,7 +145,7 @@ class ClusterLoad:
         broker.namespaces[namespace_of(bundle)] += 1
 
     def history(self, bundle: str) -> BundleHistory:
-        """Returns the known history of a bundle, or the assumed one."""
+        """Returns the history of a bundle or, if it is unknown, the assumed one (:data:`UNSEEN`)."""
         return self.bundles.get(bundle) or BundleHistory.unseen()
 
     def movable(self, broker_id: str) -> list[tuple[str, BundleHistory]]:

@@ -40,7 +40,7 @@ def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementE
     """Explains where a bundle is, why it is there, and what would move it.
 
     :param placer: a copy whose use changes no state
-    :param now: on the clock of ``ClusterLoad.moved``
+    :param now: the present time, on the clock of ``ClusterLoad.moved``
     """
     load, settings = placer.load, placer.settings
     owner = next((each for each, broker in load.brokers.items() if bundle in broker.report.bundles), None)

@@ -121,8 +121,8 @@ class LoadManager:
         self._tasks = TaskScope(io.loop, "load balancing", owner_goes_on)
         self._runs: KeyedTasks[str, None] = KeyedTasks(self._tasks)
         self._asked: KeyedTasks[tuple[Bundle, frozenset[str]] | None, str | None] = KeyedTasks(self._tasks)
-        """Tasks whose result several callers share: the placement of a bundle, or, with the key None, taking
-        reports."""
+        """Running tasks whose result concurrent callers share: placements by bundle and excluded brokers, and
+        with the key None the task that takes reports."""
         self._raws: dict[str, Mapping[str, object]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
@@ -433,7 +433,8 @@ class Histories:
         self._written: dict[str, BundleHistory] = {}
 
     async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
-        """Returns the histories of bundles, or their quotas; bundles with neither are left out.
+        """Returns the stored histories of bundles, or those made from their quotas; other bundles are left
+        out.
 
         :raises MetadataError: the store does not answer now
         """

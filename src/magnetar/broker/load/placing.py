@@ -90,7 +90,7 @@ class UsageHistory:
     def add(self, broker_id: str, now: float, history: float, *, anew: bool = False) -> float:
         """Adds a measurement of a broker; returns its smoothed usage.
 
-        :param history: the weight of the previous value
+        :param history: the weight of the previous value, 0 to 1
         :param anew: whether to ignore the previous value
         """
         before = None if anew else self.usage.get(broker_id)
@@ -104,7 +104,8 @@ class UsageHistory:
 
 
 class LeastResourceUsageWithWeight:
-    """Chooses at random among the brokers whose usage is well below the average, or among all candidates."""
+    """Chooses at random among the brokers whose usage is well below the average; if there are none, among
+    all."""
 
     def __init__(self) -> None:
         self._history = UsageHistory()

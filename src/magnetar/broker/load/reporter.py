@@ -189,7 +189,7 @@ class HostSample:
     """The current counters of a machine."""
 
     processor_seconds: float
-    """The CPU time of all cores for any work, in seconds from an arbitrary start."""
+    """The CPU time that all processes have used on all cores, in seconds from an arbitrary start."""
     cores: float
     resident_bytes: int
     """The resident memory of this process in bytes."""

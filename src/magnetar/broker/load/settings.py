@@ -23,10 +23,10 @@ class ShedderSettings:
     """The usage above which a broker counts as overloaded
     (loadBalancerBrokerOverloadedThresholdPercentage)."""
     above_average: float = 0.10
-    """The usage above the average from which on ThresholdShedder relieves a broker
+    """How far a broker's usage must be above the average for ThresholdShedder to relieve the broker
     (loadBalancerBrokerThresholdShedderPercentage)."""
     history: float = 0.9
-    """The weight of the previous value in a smoothed one (loadBalancerHistoryResourcePercentage)."""
+    """The weight of the previous value in a smoothed one, 0 to 1 (loadBalancerHistoryResourcePercentage)."""
     min_throughput: float = 10.0 * 1024 * 1024
     """The minimum throughput that ThresholdShedder moves, in bytes per second
     (loadBalancerBundleUnloadMinThroughputThreshold)."""
@@ -71,9 +71,9 @@ class SplitSettings:
     max_sessions: int = 1000
     """The number of producers and consumers of a bundle above which it is split; 0 or less: no limit."""
     max_rate: float = 30_000.0
-    """The rate of a bundle above which it is split, in messages per second, in and out."""
+    """The rate of a bundle above which it is split: incoming and outgoing messages per second together."""
     max_throughput: float = 100.0 * 1024 * 1024
-    """The throughput of a bundle above which it is split, in bytes per second, in and out."""
+    """The throughput of a bundle above which it is split: incoming and outgoing bytes per second together."""
     max_bundles: int = 128
     """The number of bundles of a namespace at which no more of them are split
     (loadBalancerNamespaceMaximumBundles)."""

@@ -205,7 +205,7 @@ def _down_to(
     most: int,
     why: str,
 ) -> list[Move]:
-    """Returns moves of the largest bundles of a broker whose traffic together is about ``wanted``.
+    """Returns moves of a broker's largest bundles, which together have a traffic of at most about ``wanted``.
 
     :param wanted: the traffic to move, in the unit of ``traffic``
     :param most: the maximum number of moves; -1: no limit
@@ -223,7 +223,8 @@ def _down_to(
 
 
 class AvgShedder:
-    """Pairs the busiest broker with the least busy one, and so on, and moves bundles between them.
+    """Pairs the busiest broker with the least busy one, the second busiest with the second least busy one,
+    and so on; moves bundles within the pairs.
 
     Bundles only move if the difference persists for several rounds. The strategy also determines the target
     of each move.

@@ -104,7 +104,7 @@ class EffectivePolicies:
     allowed_clusters: tuple[str, ...] = ()
     """Clusters that may serve the namespace's topics besides its replication clusters (PIP-321)."""
     max_topics: int = 0
-    """The maximum number of topics of the namespace."""
+    """The maximum number of topics of the namespace; 0: no limit."""
     shadow_topics: tuple[str, ...] = ()
     """Full names of this topic's shadow topics, as written by the client that set them."""
 
@@ -382,7 +382,7 @@ def _take_quotas(found: dict[str, object], quotas: object) -> None:
 
 
 def _delayed(above: DelayedDelivery, own: Json) -> DelayedDelivery:
-    """Returns the delayed delivery of a topic, which has three fields of its own."""
+    """Returns the delayed delivery of a topic; fields that ``own`` does not set come from the level above."""
     active = own.get("delayedDeliveryEnabled")
     tick = own.get("delayedDeliveryTickTimeMillis")
     longest = own.get("delayedDeliveryMaxDelayInMillis")
@@ -421,7 +421,7 @@ APPLIED: dict[str, Callable[[EffectivePolicies], object]] = {
     "offloadPolicies": lambda p: offload.shown(p.offload) if p.offload.get(offload.DRIVER) else None,
 }
 """Functions that return the effective value of a field of ``TopicPolicies``, for requests with
-``applied=true``. A field without a row is answered with the topic's own value."""
+``applied=true``. A request for any other field is answered with the topic's own value."""
 COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     **APPLIED,
     "publishRate": lambda p: p.publish_rate.json(),

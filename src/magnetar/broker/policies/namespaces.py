@@ -176,7 +176,7 @@ class NamespaceRecords:
             await self.change_local(name, lambda record: record.update(migrated=migrated))
 
     async def divide(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """Changes the bundles of a namespace, for this cluster and, as Pulsar does, in its policies.
+        """Changes a namespace's bundles in its ``LocalPolicies`` and, as Pulsar does, in its ``Policies``.
 
         :param work: sets ``bundles``; if it raises, nothing is changed
         """

@@ -59,7 +59,7 @@ class TopicPolicies(Protocol):
         ...
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work`` to the policies of a topic; durable when this returns."""
+        """Applies ``work`` to the policies of a topic; the change is durable when this returns."""
         ...
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:

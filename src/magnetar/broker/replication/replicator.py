@@ -55,8 +55,8 @@ _MANY_MESSAGES = 8
 """A run with fewer messages is followed by the next one without a pause, so that a slow topic keeps its low
 lag."""
 _MANY_ENTRIES = 256
-"""This many entries are sent without a pause, so that a backlog is sent as fast as the receiver accepts
-it."""
+"""If at least this many entries can be read, they are sent without a pause, so that a backlog is sent as fast
+as the receiver accepts it."""
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 

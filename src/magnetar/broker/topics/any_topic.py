@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 AnyTopic = Topic | NonPersistentTopic
 AnyBaseTopic = BaseTopic[Subscription] | BaseTopic[NonPersistentSubscription]
-"""A topic of either kind, as the base class types it; not yet known to be one of :data:`AnyTopic`."""
+"""A topic of either kind, typed by its base class because its kind is not known yet; see :data:`AnyTopic`."""
 T = TypeVar("T", bound=AnyTopic)
 _MOST_NAMED = 5
 MIGRATED = "migrated"

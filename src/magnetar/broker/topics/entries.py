@@ -132,7 +132,7 @@ class TopicMarkers:
     def __init__(self, ledgers: LedgerList) -> None:
         self._ledgers = ledgers
         self._first = self._last = _NOWHERE
-        """The first and the last of the consecutive markers with which the topic ends."""
+        """The first of the consecutive markers with which the topic ends; ``_last``: the last of them."""
         self.on_their_way: dict[Publish, Marker] = {}
         """Markers that were passed to the ledger and are not durable yet."""
         self.reader: ReplicatedSubscriptions | None = None

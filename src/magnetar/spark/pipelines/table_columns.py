@@ -45,7 +45,7 @@ def merged_columns(has: pa.Schema, wanted: pa.Schema, promotions: Promotions) ->
 
     :param has: the present columns of the table
     :param wanted: the columns of the schema
-    :raises ColumnError: a field has a type that the table cannot take
+    :raises ColumnError: the type of a column cannot be changed to the type in the schema
     """
     fields = [_merged_field(each, wanted, each.name, promotions) for each in has]
     fields += [each for each in wanted if each.name not in has.names]

@@ -214,7 +214,7 @@ class TableState(ABC):
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
         """Adds files together with the marker, unless the table has changed since it was loaded.
 
-        :returns: the marker as the table has it now
+        :returns: the marker that the table has after the commit
         :raises CommitRefused: the table has changed; nothing was added
         :raises Exception: the outcome is unknown
         """

@@ -287,7 +287,7 @@ class DrainingSlots:
         self.count = 0
         self.cleared = 0
         self.drained: list[int] = []
-        """Slots that were drained since the list was last emptied."""
+        """Slots that have finished draining since the list was last emptied."""
 
     def recount(
         self,

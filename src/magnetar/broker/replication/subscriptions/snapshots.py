@@ -75,9 +75,9 @@ class PendingSnapshot:
 
     With one other cluster there is one round; with more there are two.
 
-    When a cluster answers, a message that it has from a third cluster may not have arrived in this one yet.
-    The third cluster's answer in the second round comes after that message. So the positions are those of the
-    first round, and the local position is that of the last answer of the second round.
+    When a cluster answers, a message that it has from a third cluster may not have arrived in the local one
+    yet. The third cluster's answer in the second round comes after that message. So the positions are those
+    of the first round, and the local position is that of the last answer of the second round.
     """
 
     def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
