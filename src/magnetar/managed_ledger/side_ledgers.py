@@ -145,7 +145,7 @@ class SideLedgers:
 
         :param described: the content; its ``ledgers`` are the ledgers that are needed from now on
         :raises MetadataError: the property was not written, or the outcome is unknown
-        :raises ManagedLedgerError: another broker owns the cursor
+        :raises ManagedLedgerError: the cursor is closed, or another broker owns it
         """
         before = ledgers_named(self.properties) | self._doubtful
         properties = {key: value for key, value in self.properties.items() if key != name}

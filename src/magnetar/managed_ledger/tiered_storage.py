@@ -112,7 +112,7 @@ class _Tier:
             return self._driver
 
     async def write(self, job: Callable[[], T]) -> T:
-        """Runs a job that changes the store; one job after another."""
+        """Runs a job that changes the store, after all earlier ones; returns its result."""
         return await run_job(self._io.loop, self._writer, job)
 
     def discard(self, writer: OffloadWriter) -> None:

@@ -346,6 +346,7 @@ class LoadAdmin:
         :raises NotFound: no such bundle
         :raises NotSupported: the broker is standalone
         :raises ServedElsewhere: another broker is the leader, and must be asked
+        :raises ServiceNotReady: the policies or reports cannot be read now
         """
         name = await self._bundle(namespace, bundle)
         desk, beside = self._broker.load, self._broker.beside

@@ -219,7 +219,10 @@ class BundleAdmin:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
     async def _prefer(self, bundle: Bundle, towards: str) -> None:
-        """Tells the leader which broker is to own the bundle next."""
+        """Tells the leader which broker is to own the bundle next.
+
+        :raises NotAllowed: ``towards`` is not the id of a live broker, or this broker is standalone
+        """
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
@@ -259,6 +262,7 @@ class BundleAdmin:
         :param positions: the hashes to split at, for ``specified_positions_divide``
         :param unload: unload the parts afterwards
         :raises NamespaceNotFound: no such namespace
+        :param authoritative: as for :meth:`check_here`
         :raises PreconditionFailed: no such bundle or algorithm, or the algorithm needs ``positions``
         :raises ServedElsewhere: another broker owns the bundle
         :raises ConcurrentModification: the bundle is being split, or another broker owns a part of it
@@ -298,8 +302,9 @@ class BundleAdmin:
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
-        """Takes ownership of the parts of a bundle before they are published; afterwards no broker can own
-        the whole bundle.
+        """Splits a bundle: takes ownership of the parts, then publishes them; returns the parts.
+
+        Once they are published, no broker can own the whole bundle.
 
         :raises ConcurrentModification: the bundle is being or was split, or another broker owns a part
         """
@@ -348,7 +353,10 @@ class BundleAdmin:
 
     async def _heaviest(self, name: NamespaceName, text: str) -> Bundle:
         """Returns the bundle with the most topics or, for :data:`HOT`, the bundle of this broker with the
-        highest message rate."""
+        highest message rate.
+
+        :raises NotFound: no bundle has topics or, for :data:`HOT`, messages
+        """
         best: tuple[float, Bundle] | None = None
         for each in await self._broker.bundles.of_namespace(name):
             bundle = Bundle(name, each)

@@ -148,6 +148,8 @@ class CoordinatorAdmin:
     async def _here(self, number: int, *, authoritative: bool) -> Coordinator:
         """Returns a coordinator that this broker serves.
 
+        :param authoritative: whether the leader has chosen this broker to serve the coordinator
+
         :raises NotFound: the coordinator is not loaded
         :raises ServedElsewhere: another broker serves the coordinator
         """

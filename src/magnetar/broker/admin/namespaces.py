@@ -397,6 +397,7 @@ class NamespaceAdmin:
 
         :param bundle: None: all bundles of the namespace
         :param subscription: None: all subscriptions
+        :param authoritative: whether the leader has chosen this broker to own ``bundle``, if it has no owner
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         :raises ServiceNotReady: a topic is being unloaded, or was unloaded in the meantime
@@ -430,6 +431,8 @@ class NamespaceAdmin:
     ) -> None:
         """Deletes a subscription from all topics of a namespace or a bundle.
 
+        :param bundle: None: all bundles of the namespace
+        :param authoritative: as for :meth:`clear_backlog`
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the subscription has consumers; or no such bundle
         :raises ServiceNotReady: a topic was unloaded in the meantime

@@ -209,7 +209,7 @@ def _changed(name: PackageName) -> ConcurrentModification:
 
 @contextmanager
 def _told(name: PackageName) -> Iterator[None]:
-    """Translates errors from the layers below into errors for clients."""
+    """Context manager: translates errors from the layers below into errors for clients."""
     try:
         yield
     except NoSuchLedger as error:

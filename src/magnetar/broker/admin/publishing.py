@@ -174,7 +174,13 @@ class PublishingAdmin:
         }
 
     async def _places(self, name: TopicName, partition: int | None) -> Sequence[TopicName]:
-        """Returns the partitions that messages may go to, or the topic itself, which must exist."""
+        """Returns the partitions that messages may go to, or the topic itself if it is not partitioned.
+
+        :param partition: the index of the only partition to publish to; None: any partition
+        :raises TopicNotFound: the topic or the partition does not exist
+        :raises InvalidRequest: ``partition`` is given, and the topic is itself a partition
+        :raises ServedElsewhere: another broker serves ``partition``
+        """
         await self._broker.namespaces.check(name.namespace_name)
         if partition is not None and name.partition_index >= 0:
             raise InvalidRequest("Topic name can't contain '-partition-' suffix.")
@@ -195,7 +201,10 @@ class PublishingAdmin:
         return [name]
 
     async def _schema(self, name: TopicName, wanted: SchemaData | int) -> SchemaData:
-        """Returns the given schema, or the topic's schema with the given version."""
+        """Returns the given schema, or the topic's schema with the given version.
+
+        :raises NotFound: the topic has no such version
+        """
         if isinstance(wanted, SchemaData):
             return wanted
         stored = await self._broker.schemas.get(name.schema_path, wanted)

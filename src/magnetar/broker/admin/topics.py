@@ -196,6 +196,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         :raises Conflict: the topic is partitioned
         :raises Unprocessable: the topic is replicated and ``force`` is false
+        :raises InUse: the topic has producers or consumers and ``force`` is false
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -371,7 +372,7 @@ class TopicAdmin:
         )
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
-        """Returns ``PartitionedTopicStats``: the sums over all partitions, and each partition if wanted.
+        """Returns ``PartitionedTopicStats``: the sums over all partitions, with ``per_partition`` also each.
 
         :raises TopicNotFound: no such partitioned topic
         """

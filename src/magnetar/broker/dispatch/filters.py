@@ -75,7 +75,10 @@ FindFilters = Callable[[Sequence[str]], Sequence[EntryFilter]]
 
 
 def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
-    """Refuses all names; used where policies are not allowed to name filters."""
+    """Refuses all names; used where policies are not allowed to name filters.
+
+    :raises UnknownFilter: ``names`` is not empty
+    """
     for name in names:
         raise UnknownFilter(name)
     return ()

@@ -36,7 +36,7 @@ def host_of(broker_id: str) -> str:
 
 
 def _compile(expression: str) -> Callable[[str], bool]:
-    """Compiles an expression that matches whole names in linear time.
+    """Returns a function that matches whole names with a regular expression, in linear time.
 
     :raises InvalidRequest: the expression is not valid, or needs more than linear time
     """

@@ -242,6 +242,7 @@ class LoadManager:
         """Returns everything on which the choice of a broker for a bundle depends.
 
         :param pure: whether the placer's use must not change any state, as for explanations
+        :raises MetadataError: the rules of operators cannot be read now
         """
         namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
         rules = await self._rules.of(namespace_of(bundle), namespaces)

@@ -135,6 +135,7 @@ class NamespaceRecords:
         change. The local record is written first, because it has no effect without policies.
 
         :raises AlreadyExists: the namespace exists
+        :raises ConcurrentModification: the local record keeps changing
         """
         path = f"{LOCAL_POLICIES}/{name.path}"
         for _ in range(ATTEMPTS):
@@ -154,14 +155,14 @@ class NamespaceRecords:
         raise ConcurrentModification("Concurrent modification")
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """Changes the policies of a namespace; returns the changed policies.
+        """Applies ``work`` to the policies of a namespace; returns the changed policies.
 
         :raises NamespaceNotFound: the namespace does not exist
         """
         return await change(self._metadata, f"{POLICIES}/{name.path}", work, missing())
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """Changes the local policies of a namespace; returns the changed policies.
+        """Applies ``work`` to the ``LocalPolicies`` of a namespace; returns the changed policies.
 
         :raises NamespaceNotFound: the namespace does not exist
         """

@@ -166,7 +166,7 @@ class Tenants:
         self._tell(name)
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """Changes the record of a tenant.
+        """Applies ``work`` to the record of a tenant, as :func:`change` does.
 
         :raises TenantNotFound: the tenant does not exist
         """
@@ -335,7 +335,7 @@ class Clusters:
             raise AlreadyExists("Cluster already exists")
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """Changes the record of a cluster.
+        """Applies ``work`` to the record of a cluster, as :func:`change` does.
 
         :raises ClusterNotFound: the cluster does not exist
         """

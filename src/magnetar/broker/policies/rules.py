@@ -92,6 +92,8 @@ def check_retention(retention: Retention) -> None:
 def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
     """Checks a persistence policy.
 
+    :param one_copy: whether the ledger store keeps a single copy of an entry
+
     :raises InvalidRequest: the quorums do not fit together
     :raises PreconditionFailed: the quorums need more copies than the ledger store keeps
     """

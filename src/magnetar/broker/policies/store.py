@@ -59,7 +59,10 @@ class TopicPolicies(Protocol):
         ...
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work`` to the policies of a topic; the change is durable when this returns."""
+        """Applies ``work`` to the policies of a topic; the change is durable when this returns.
+
+        :param everywhere: change the policies for all clusters instead of those for the local cluster
+        """
         ...
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
@@ -232,7 +235,7 @@ class PolicyStore:
         await self.tell(name, None)
 
     async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Calls all listeners for a change of policies."""
+        """Reports a change of policies to all listeners; the arguments are those of :data:`Listener`."""
         for listener in self._listeners:
             await listener(namespace, topic)
 

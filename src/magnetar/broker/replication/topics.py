@@ -460,7 +460,7 @@ def any_of(there: Assigned) -> str:
 
 
 async def _make(ask: Ask, path: str, body: object = None, query: Mapping[str, str] | None = None) -> None:
-    """Creates a resource unless it exists."""
+    """Sends the request that creates a resource; does nothing if the resource exists."""
     try:
         await ask("PUT", path, query or {}, b"" if body is None else json.dumps(body).encode())
     except BrokerError as error:

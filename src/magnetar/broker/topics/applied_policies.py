@@ -97,7 +97,10 @@ class TopicDispatchRates:
     def use(
         self, policies: EffectivePolicies, group: ResourceGroup | None, settings: DispatchSettings
     ) -> None:
-        """Applies policies, and the settings that follow from them."""
+        """Applies policies, and the settings that follow from them.
+
+        :param group: the resource group whose limits the topic shares; None: no group
+        """
         self._policies = policies
         self._group = group
         self._settings = settings

@@ -42,6 +42,8 @@ class TransactionEnds(TopicWriter):
     async def end(self, txn: TxnId, commit: bool) -> Position:
         """Publishes a marker; returns its position when it is durable.
 
+        :param commit: whether the marker commits the transaction; otherwise it aborts the transaction
+
         :raises TopicTerminated: the topic is terminated
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
         :raises PersistenceFailure: the entry cannot be stored

@@ -228,7 +228,7 @@ class TableState(ABC):
     def exchange(
         self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
     ) -> TableMarker:
-        """Adds files like :meth:`commit`, and removes other files in the same commit."""
+        """Adds the files ``new`` like :meth:`commit`, and removes the files ``old`` in the same commit."""
 
     @abstractmethod
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:

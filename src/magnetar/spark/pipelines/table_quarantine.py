@@ -163,8 +163,13 @@ class QuarantineTable:
             )
 
     def planned(self, marker: TableMarker) -> PlannedBatch | None:
-        """Returns the batch that is committed in this table but not in the topic's table; None: there is
-        none."""
+        """Returns the batch that is committed in this table but not in the topic's table; None: no such
+        batch.
+
+        :param marker: the marker of the topic's table
+        :raises TableError: at ``marker``, the topic's table lacks batches of this table, because it was
+            restored, or another driver has committed a batch meanwhile
+        """
         self._before = found = self.table.load().marker
         if not found.batch:
             return None

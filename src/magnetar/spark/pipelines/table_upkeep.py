@@ -56,7 +56,7 @@ class TableUpkeep:
 def maintain(
     spark: SparkSession, table: OpenTable, target_bytes: int, keep: timedelta, orphan_age: timedelta
 ) -> TableUpkeep:
-    """Maintains a table; other programs can read and write the table meanwhile.
+    """Maintains a table, which other programs can read and write meanwhile; returns what was changed.
 
     :param target_bytes: size in bytes up to which files of a partition are merged; 0: no files are merged
     :param keep: age up to which earlier states of the table remain readable
@@ -98,7 +98,10 @@ def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFi
 
 
 def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
-    """Groups small files of the same partition; the files of a group have about ``target_bytes`` together."""
+    """Returns groups of small files of the same partition, each of about ``target_bytes``.
+
+    A file is small below half of ``target_bytes``; a file without others to merge with is left out.
+    """
     groups: list[list[LiveFile]] = []
     small = [each for each in files if each.size * 2 < target_bytes]
     for file in sorted(small, key=lambda each: (str(each.partition), each.path)):
@@ -114,7 +117,7 @@ def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFil
 def merged_files(
     group: Sequence[LiveFile], folder: TableFolder, schema: pa.Schema, query: str
 ) -> list[WrittenFile]:
-    """Writes the rows of several files of one partition to one new file."""
+    """Writes the rows of several files of one partition to one new file; empty list: there are no rows."""
     writer = TableFileWriter(folder, schema, query, group[0].partition)
     for batch in read_files(folder, [each.path for each in group]):
         writer.add(conformed(batch, schema))

@@ -232,7 +232,7 @@ def merge(
     changes: Sequence[WrittenFile],
     remember_since: int,
 ) -> Merged:
-    """Writes new files for all buckets that a batch changes.
+    """Writes new files for all buckets that a batch changes; the caller commits the returned merge.
 
     :param before: the marker of the table before the batch
     :param changes: the messages of the batch, with the column ``IS_EMPTY``

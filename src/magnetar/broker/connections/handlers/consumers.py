@@ -395,6 +395,7 @@ def _check_unsubscribe(
 ) -> None:
     """Checks that a consumer may unsubscribe.
 
+    :raises SubscriptionNotFound: the consumer has left the subscription
     :raises MetadataFailure: other consumers are connected and ``force`` is false (Pulsar uses this error)
     """
     if consumer not in subscription.consumers:

@@ -251,7 +251,7 @@ async def _of_owner(
 
 @contextmanager
 def _failing(connection: Connection, name: str, response: answers.OfTransaction) -> Iterator[None]:
-    """Writes an error into the response, which clients expect instead of a plain ERROR."""
+    """Context manager: writes an error of its block into the response; clients expect no plain ERROR."""
     try:
         yield
     except Exception as error:
