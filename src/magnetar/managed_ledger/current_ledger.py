@@ -51,7 +51,8 @@ class CurrentLedger:
         self._store = store
         self._name = name
         self.writer: LedgerWriter | None = None
-        """The writer of the current ledger; None also after it has failed or was closed."""
+        """The writer of the current ledger; None: there is no current ledger, or its writer has failed or was
+        closed."""
         self.summary: LedgerSummary | None = None
         """The row of the current ledger in the managed ledger's list, which counts its durable entries; None:
         there is no current ledger."""

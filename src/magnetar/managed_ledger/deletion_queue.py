@@ -14,8 +14,7 @@ from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissin
 log = logging.getLogger(__name__)
 
 ROOT = "/magnetar/ledgers-to-delete"
-"""The parent of one node for each ledger to delete; the node's name is the ledger's id, and it has no
-value."""
+"""The parent of one node for each ledger to delete, named by the ledger's id; the nodes have no values."""
 
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0

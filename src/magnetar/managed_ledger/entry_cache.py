@@ -31,7 +31,7 @@ class _Slot:
 
 
 def compact_run(run: EntryRun) -> EntryRun:
-    """Returns the same entries in a buffer that contains nothing else."""
+    """Returns the entries of a run in a buffer that contains nothing else."""
     parts = [run.buffer[run.starts[i] : run.ends[i]] for i in range(run.count)]
     starts, ends = array("q"), array("q")
     offset = 0

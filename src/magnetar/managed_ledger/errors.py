@@ -41,8 +41,7 @@ class MetadataDamaged(ManagedLedgerError):
 
 
 class ManagedLedgerMoving(ManagedLedgerError):
-    """The managed ledger is being imported and incomplete, or was exported; the message names the other
-    stores."""
+    """The managed ledger is incompletely imported, or was exported; the message names the other stores."""
 
 
 class NoOwnLedgers(ManagedLedgerError):

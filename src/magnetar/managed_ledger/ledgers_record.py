@@ -146,7 +146,7 @@ class LedgersRecord:
             self._tiered().deletions.start()
 
     async def delete_local(self, ledger_id: int) -> None:
-        """Deletes the copy of a ledger in the ledger store; from now on it is read from tiered storage."""
+        """Deletes a ledger's copy in the ledger store; from now on the ledger is read from tiered storage."""
         await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:

@@ -3,7 +3,7 @@
 Rules: https://pulsar.apache.org/docs/4.0.x/tiered-storage-overview/. Each step is in the record of the
 managed ledger before the next one begins: first the name of the objects, then that they are complete, then
 that the local copy is deleted. So every object whose upload was begun is named by a record, or by a note of
-:mod:`magnetar.managed_ledger.offload_deletions`. No bucket has to be listed, which other programs may share.
+:mod:`magnetar.managed_ledger.offload_deletions`. Buckets, which other programs may share, need not be listed.
 """
 
 from __future__ import annotations

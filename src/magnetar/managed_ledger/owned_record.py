@@ -39,8 +39,8 @@ def perhaps_written(error: BaseException) -> bool:
 class OwnedRecord:
     """Writes one record, one write at a time; each write names the version of the one before.
 
-    After a write that was not answered, the next one first finds out whether it took effect, which determines
-    the version.
+    After an unanswered write, the next write first finds out whether the unanswered one took effect, because
+    this determines the version.
 
     :param version: the version that was read; the next put notices another process's write since then
     :param tenure: limits the time in which the record may be written; it began before the record was read.

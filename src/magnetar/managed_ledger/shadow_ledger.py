@@ -140,7 +140,7 @@ class ShadowLedger(ManagedLedger):
             await finished(self._io_loop, self._following)
 
     async def refresh_ledgers(self) -> None:
-        """Reads the record of the source again, because its change may not have been notified yet."""
+        """Reads the record of the source again, because a change may not have been notified yet."""
         self.source_changed()
         await self.followed()
 

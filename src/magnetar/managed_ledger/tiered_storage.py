@@ -216,7 +216,7 @@ class _Tier:
 
 
 def _timed(clock: Clock, job: Callable[[], T]) -> tuple[T, float]:
-    """Returns the result of a job, and its duration in ms without the time that it waited for its thread."""
+    """Returns the result of a job, and the duration of the job in ms, without its wait for the thread."""
     began = clock.monotonic()
     found = job()
     return found, (clock.monotonic() - began) * 1000

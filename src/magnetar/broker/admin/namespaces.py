@@ -392,8 +392,8 @@ class NamespaceAdmin:
     ) -> None:
         """Acknowledges all messages of a namespace or a bundle, for one or all subscriptions.
 
-        Calls for the same bundle and subscription are carried out one at a time; all that arrive meanwhile
-        share one further execution.
+        Calls for the same bundle and subscription are carried out one at a time; all calls that arrive
+        meanwhile share one further execution.
 
         :param bundle: None: all bundles of the namespace
         :param subscription: None: all subscriptions

@@ -152,8 +152,8 @@ def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: 
 def close_producer(producer_id: int, assigned: Assigned | None = None) -> BaseCommand:
     """Returns the command that closes a producer; its client opens it again.
 
-    :param assigned: the broker that serves the topic, used by clients from 3.2 on; None: the client looks it
-        up
+    :param assigned: the broker that serves the topic, used by clients from 3.2 on; None: the client looks the
+        topic up
     """
     command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
     command.close_producer.producer_id = unsigned(producer_id)

@@ -378,7 +378,7 @@ class Connection:
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
         """Closes a producer and tells the client, which opens it again.
 
-        :param assigned: the broker that serves the topic; None: the client looks it up
+        :param assigned: the broker that serves the topic; None: the client looks the topic up
         """
         self.session.stop_producer(producer)
         if producer.producer_id not in self.session.producers:
@@ -392,7 +392,7 @@ class Connection:
     def close_consumer(self, consumer: AnyConsumer, assigned: Assigned | None = None) -> None:
         """Closes a consumer and tells the client, which opens it again.
 
-        :param assigned: the broker that serves the topic; None: the client looks it up
+        :param assigned: the broker that serves the topic; None: the client looks the topic up
         """
         self.session.forget_consumer(consumer)
         if consumer.consumer_id not in self.session.consumers:

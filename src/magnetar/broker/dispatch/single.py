@@ -111,8 +111,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             self._serve(None)
 
     def _serve(self, consumer: AnyConsumer | None) -> None:
-        """Sends entries to a consumer, from the first unacknowledged message on; if it is None, stops
-        sending."""
+        """Sends entries to ``consumer``, from the first unacknowledged message on; None: stops sending."""
         if consumer is not None and consumer not in self.consumers:
             self._violated("served consumer", "a connected one", consumer.name)
         self._leave_compacted()

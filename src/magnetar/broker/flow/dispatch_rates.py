@@ -2,8 +2,8 @@
 group, the broker.
 
 Tokens are taken once per run of entries, after it was sent; a debt delays the next run. A dispatcher that
-finds a limiter empty joins its queue, and the limiter has one timer for the queue. Dispatchers are served in
-the order of the queue, so that a dispatcher that asks more often does not get more.
+finds a limiter empty joins the limiter's queue, and the limiter has one timer for the queue. Dispatchers are
+served in the order of the queue, so that a dispatcher that asks more often does not get more.
 """
 
 from __future__ import annotations

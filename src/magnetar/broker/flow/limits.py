@@ -190,7 +190,7 @@ class Readable:
 
     Completed writes and sent answers are reported in the middle of other work: a ledger iterates over the
     entries of a commit, or a topic over its subscriptions. Handling input at that time would publish to the
-    same ledgers before they are done.
+    same ledgers before that work is done.
 
     One callback per turn serves all connections, in the order of arrival.
     """

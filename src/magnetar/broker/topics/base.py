@@ -168,7 +168,7 @@ class BaseTopic(ABC, Generic[S]):
         self.admission: Admission | None = None
         self.closing = False
         self.departure: Departure | None = None
-        """Tells clients which broker will serve the topic next; None: clients look it up."""
+        """Tells clients which broker will serve the topic next; None: clients look the topic up."""
         self.moved: Assigned | None = None
         """The cluster to which clients are redirected; None: clients stay in this cluster."""
         self.fenced = False

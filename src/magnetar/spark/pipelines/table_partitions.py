@@ -64,7 +64,7 @@ class PartitionColumn:
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def check(self, columns: pa.Schema) -> None:
-        """Checks that the columns contain this one, with a type that fits the transform.
+        """Checks that the columns contain the column of this partition, with a type that fits the transform.
 
         :raises ValueError: there is no such column, or it has another type
         """

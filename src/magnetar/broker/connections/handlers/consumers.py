@@ -461,8 +461,8 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 async def _position_at(
     consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
 ) -> Position:
-    """Returns the position for a seek to a publish time. For a consumer that reads the compacted topic, it
-    may be the position of a trimmed message that the compacted ledger has kept."""
+    """Returns the position for a seek to a publish time. For a consumer that reads the compacted topic, the
+    result may be the position of a trimmed message that the compacted ledger has kept."""
     topic = subscription.topic
     position = await first_published_at(topic.managed_ledger, time_ms)
     compacted = topic.compaction.current

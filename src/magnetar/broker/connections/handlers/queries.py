@@ -122,7 +122,7 @@ async def _topics_answer(connection: Connection, request: CommandGetTopicsOfName
 
 
 async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
-    """Handles WATCH_TOPIC_LIST → the topics that match now; updates follow when they change."""
+    """Handles WATCH_TOPIC_LIST → the topics that match now; updates follow when this list changes."""
     broker = connection.broker
     watcher_id = signed(request.watcher_id)
     namespace = broker.parse_namespace(request.namespace)
