@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Error codes of a message that was not stored: the client may publish it again; it must not do so."""
+"""Error codes of a message that was not stored; with the first, the client may publish the message again,
+with the second, it must not."""
 
 _NO_SCHEMA = -1
 """The version number for no schema: the messages of the topic are bytes."""

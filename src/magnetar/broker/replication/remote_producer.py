@@ -352,8 +352,8 @@ class RemoteProducer:
         self.detach(f"{self.where} refused a message: {error}")
 
     def migrated(self, there: Assigned) -> None:
-        """Connects to the cluster to which the other cluster redirects, until the record of the other cluster
-        changes."""
+        """From now on, looks the topic up in the cluster to which the other cluster redirects, until the
+        other cluster's record changes."""
         cluster = self.cluster
         found = cluster.client.services.lookup.of_cluster(there) if cluster is not None else None
         self._moved = found or self._moved

@@ -156,7 +156,7 @@ class Pipeline(Protocol):
 
 
 def chosen(frame: DataFrame, where: str) -> DataFrame:
-    """Returns the rows that a Spark SQL expression selects; all rows if it is empty.
+    """Returns the rows that a Spark SQL expression selects; an empty expression selects all rows.
 
     :raises PipelineError: the expression is not valid
     """
