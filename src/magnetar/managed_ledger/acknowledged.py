@@ -15,7 +15,7 @@ from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
 
 _RANGE_FRAME = 8
-"""The number of bytes of an encoded range besides its four numbers: tags, and sizes of both positions."""
+"""The number of bytes of an encoded range besides its four numbers: the tags, and two position sizes."""
 
 
 def varint_size(value: int) -> int:

@@ -91,7 +91,7 @@ class Cursor:
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
         """Returns the next entries, and moves the read position past them.
 
-        None if the next entry is not in the cache, or if no entry can be read now.
+        Returns None if the next entry is not in the cache, or if no entry can be read now.
         """
         position = self._normalised()
         last = self._end()

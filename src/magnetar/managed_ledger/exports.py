@@ -41,7 +41,7 @@ class ExportNote:
     peer_name: str
     """The name of the ``peer`` stores that users see."""
     after: int = -1
-    """Ledgers created for the topic in the stores with this note have ids above this one; -1: any id."""
+    """Ledgers that the stores with this note create for the topic have ids above this id; -1: any id."""
 
 
 def note_path(unit: str) -> str:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MOST_BYTES = MAX_STEPS_BYTES // 2
-"""The maximum size in bytes of the cursors' paths in one request.
+"""The maximum size in bytes of the cursors' paths in one request: half of the limit of a request.
 
-The other half of the request's limit is for long root paths of the store.
+The other half is for long root paths of the store.
 """
 
 

@@ -25,7 +25,8 @@ COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""What messages call the purposes of ledgers, except topics and cursors, by custom metadata key."""
+"""The kinds of objects with ledgers, except topics and cursors, as messages name them; by custom metadata
+key."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
 """The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON

@@ -329,8 +329,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
-        """Unblocks the consumers and the subscription if they have at most half as many unacknowledged
-        messages as their limits permit."""
+        """Unblocks each consumer that has at most half as many unacknowledged messages as its limit permits,
+        and likewise the subscription."""
         if self.unacked < 0:
             self._violated("unacknowledged messages", "at least 0", self.unacked)
         if self._all_unacked is not None:

@@ -18,7 +18,7 @@ __all__ = ["CONFIG", "NEEDS_SPARK", "check", "dry_run", "run"]
 
 @dataclass(frozen=True)
 class TableMaintainConfig(TablesSection):
-    """The section of this pipeline, whose keys the section ``table`` has, too."""
+    """The section of this pipeline; the section ``table`` has all of its keys, too."""
 
 
 CONFIG = TableMaintainConfig
