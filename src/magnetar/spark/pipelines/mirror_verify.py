@@ -41,7 +41,7 @@ class MirrorVerifyConfig:
     samples: int = 20
     """Maximum number of differing messages, of ranges, and of places in another order to report."""
     left_name: str = ""
-    """The name of the left cluster, as in ``replicate_to`` and in replicators."""
+    """The left cluster's name in ``replicate_to`` of messages and in replicators of the right cluster."""
     right_name: str = ""
     """The name of the right cluster. Without it, messages in flight or filtered count as missing."""
     order: bool = False

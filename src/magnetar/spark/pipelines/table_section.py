@@ -51,9 +51,8 @@ class TablesSection:
     path: Location = field(metadata=init_value("tables"))
     """The folder of the tables, or s3://BUCKET/PATH; it contains each table at TENANT/NAMESPACE/TOPIC."""
     pattern: str = ""
-    """A regular expression for full topic names, such as persistent://public/default/orders-.*; empty:
-    none.
-    """
+    """A regular expression for further full topic names, such as persistent://public/default/orders-.*;
+    empty: no further topics."""
     format: Literal["delta", "iceberg"] = "delta"
     catalog: CatalogLocation | None = None
     """The catalog of Iceberg tables: an SQLite file, or the URL of a REST catalog, such as https://HOST/PATH;
@@ -160,13 +159,15 @@ class TableConfig(TablesSection):
     quarantine table.
     """
     partition_by: tuple[str, ...] = ()
-    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key), or the name of a column."""
+    """The partitioning: elements such as day(__publishTime), hour(__eventTime), bucket(16, __key), or the
+    name of a column; empty: no partitions."""
     trigger: str = ""
-    """Interval between the starts of rounds, such as "30 s", "5 min" or "1 h"; empty: only one round."""
+    """Interval between the starts of rounds, such as "30 s", "5 min" or "1 h"; each round adds all present
+    messages. Empty: only one round."""
     maintain_every: int = 0
     """Number of batches of a table after which its upkeep runs, as in table-maintain; 0: never."""
     metrics_port: int = 0
-    """The port on which the driver answers GET /metrics while the pipeline runs; 0: no port."""
+    """The port on which the driver answers GET /metrics while the pipeline runs; 0: no metrics are served."""
     max_rows_per_batch: int = 1_000_000
     """Maximum number of messages that are committed together."""
     options: dict[str, str] = field(default_factory=dict)
