@@ -64,6 +64,7 @@ class BacklogAdmin:
         ``seconds`` is 0.
 
         :raises SubscriptionNotFound: no such subscription
+        :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: on at least one partition, there is nothing to expire or an expiry is in progress
         :raises InvalidRequest: ``seconds`` is below 0
         """
@@ -78,6 +79,7 @@ class BacklogAdmin:
         none if ``seconds`` is 0.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: for at least one subscription, there is nothing to expire or an expiry is in
             progress; the others are still processed
         :raises InvalidRequest: ``seconds`` is below 0
@@ -169,6 +171,7 @@ class BacklogAdmin:
         """Acknowledges all messages for all subscriptions, and deletes the messages regardless of retention.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         for part in await self._parts(topic):
             part.check_open()

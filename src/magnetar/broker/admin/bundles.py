@@ -152,6 +152,7 @@ class BundleAdmin:
         """Unloads all bundles of a namespace.
 
         :raises NamespaceNotFound: no such namespace
+        :raises BrokerError: the first error; the other bundles were unloaded
         """
         await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
 
@@ -264,6 +265,7 @@ class BundleAdmin:
         :raises NamespaceNotFound: no such namespace
         :param authoritative: as for :meth:`check_here`
         :raises PreconditionFailed: no such bundle or algorithm, or the algorithm needs ``positions``
+        :raises NotFound: ``text`` is :data:`LARGEST` or :data:`HOT`, and no bundle has topics or messages
         :raises ServedElsewhere: another broker owns the bundle
         :raises ConcurrentModification: the bundle is being split, or another broker owns a part of it
         """

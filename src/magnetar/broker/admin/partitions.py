@@ -130,6 +130,8 @@ class PartitionAdmin:
         :raises AlreadyExists: a topic of that name exists
         :raises PartitionCountRefused: the number is below 1, or above ``maxNumPartitionsPerPartitionedTopic``
             or ``magnetarMaxPartitionsPerTopic``
+        :raises PreconditionFailed: the namespace would exceed its limit of topics; or ``properties`` name a
+            source whose shadow the topic cannot be
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_topic(topic)
@@ -202,6 +204,7 @@ class PartitionAdmin:
 
         :param force: add partitions even if topics with their names exist
         :raises Conflict: the topic is not partitioned, or topics with the names of new partitions exist
+        :raises PreconditionFailed: the namespace would exceed its limit of topics
         :raises Unprocessable: the topic has more than ``partitions`` partitions
         :raises PartitionCountRefused: the number is above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``

@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
 
 class TopicPolicyAdmin:
     """Administration of the policies of single topics, given by their full names. The policies of a
-    partitioned topic apply to its partitions."""
+    partitioned topic apply to its partitions.
+
+    The methods raise PreconditionFailed if the topic is a partition, and NotAllowed if topic policies are
+    disabled.
+    """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, partitions: PartitionAdmin) -> None:
         self._broker = broker

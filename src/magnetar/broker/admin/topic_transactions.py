@@ -41,7 +41,10 @@ _NEVER = {"recoverStartTime": 0, "recoverEndTime": 0}
 
 
 class TopicTransactionAdmin:
-    """Shows the transactions of topics, given by their full names; each partition is a topic."""
+    """Shows the transactions of topics, given by their full names; each partition is a topic.
+
+    The methods with a parameter ``topic`` raise FeatureDisabled if transactions are disabled.
+    """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -133,6 +133,7 @@ class TopicAdmin:
         """Terminates a topic; returns the position of its last message.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         :raises NotAllowed: the topic is partitioned
         """
         name = self._broker.parse_topic(topic)
@@ -222,6 +223,7 @@ class TopicAdmin:
         """Returns the properties of a topic.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent and not partitioned
         """
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
@@ -233,6 +235,7 @@ class TopicAdmin:
         """Merges properties into those of a topic; None removes a property.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent and not partitioned
         :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source:
             its own messages would be lost, because a shadow topic reads only those of its source
         """
@@ -330,6 +333,7 @@ class TopicAdmin:
         The entry id is -1 when nothing is stored.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         found = await self.persistent(topic)
         return await last_message(found.managed_ledger, found.transactions)
@@ -338,6 +342,7 @@ class TopicAdmin:
         """Returns the position of the first message published at or after a time (ms since 1970).
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
@@ -346,6 +351,7 @@ class TopicAdmin:
         is an estimate.
 
         :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
         """
         ledgers = (await self.persistent(topic)).managed_ledger.ledgers
         return ledgers.total_size() if position < (0, 0) else ledgers.size_after(position)
