@@ -98,7 +98,7 @@ def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFi
 
 
 def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
-    """Returns groups of small files of the same partition, each of about ``target_bytes``.
+    """Returns groups of small files of the same partition, each of at most ``target_bytes``.
 
     A file is small below half of ``target_bytes``; a file without others to merge with is left out.
     """

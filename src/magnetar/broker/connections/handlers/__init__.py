@@ -1,6 +1,6 @@
 """Handlers of the commands except plain SENDs and ACKs, and FLOW: one function per command.
 
-The table of commands is at the end.
+The table of commands is at the end. In docstrings, ``REQUEST → ANSWER`` is a command and its answer.
 """
 
 from __future__ import annotations
