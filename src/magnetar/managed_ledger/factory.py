@@ -163,7 +163,7 @@ class ManagedLedgerFactory:
         :param create: whether a missing managed ledger is created
         :param retention: the retention; None: the retention in the settings
         :param quorums: the quorums; None: the quorums in the settings
-        :param trims: whether ledgers may be trimmed at once; otherwise only after ``trimmer.begin`` was
+        :param trims: whether ledgers may be trimmed immediately; otherwise only after ``trimmer.begin`` was
             called
         :param tenure: the ownership of this broker, which may end at any time; None: there are no other
             brokers

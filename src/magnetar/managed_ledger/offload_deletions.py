@@ -43,7 +43,8 @@ class DeletionCounts:
 
 
 class OffloadDeletions:
-    """Deletes objects that notes name, across restarts if necessary; several brokers may do so at once."""
+    """Deletes objects that notes name, across restarts if necessary; several brokers may do so
+    simultaneously."""
 
     def __init__(self, io: Io, metadata: MetadataStore, erase: Erase) -> None:
         self._loop = io.loop

@@ -1,6 +1,7 @@
 """Orphaned ledgers, which no record names because of a crash between their creation and listing.
 
-A broker with an embedded store first sets them aside, and deletes them when their retention has passed.
+A broker with an embedded store first sets them aside, which means that it records them in the metadata store,
+and deletes them when their retention has passed.
 """
 
 from __future__ import annotations

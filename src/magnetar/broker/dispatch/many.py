@@ -159,7 +159,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return True
 
     def _entries_at_once(self) -> int:
-        """Returns the maximum number of new entries to read at once, at least 1."""
+        """Returns the maximum number of new entries per read, at least 1."""
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 

@@ -23,8 +23,8 @@ STEP_BYTES = 128 * 1024
 """The bytes that a waiting taker gets before the next one in the queue is served."""
 
 FIRST_STEP_BYTES = 16 * 1024
-"""The bytes of a taker's first step: few, so that many takers at once do not delay one that has little to
-do."""
+"""The bytes of a taker's first step: few, so that many simultaneous takers do not delay one that has little
+to do."""
 
 RUN_PRICE = 4 * 1024
 """The price of a run of entries for one consumer, in addition to its bytes."""

@@ -46,7 +46,7 @@ class Shedder(Protocol):
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Forgets brokers that have gone; called when brokers came or went."""
+        """Forgets brokers that are not in ``broker_ids``; called when the live brokers have changed."""
         ...
 
 

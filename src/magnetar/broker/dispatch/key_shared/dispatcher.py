@@ -236,8 +236,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends the next run of new entries, and lets those wait that cannot be sent; returns False if no run
-        can be taken now."""
+        """Sends the next run of new entries, except those that cannot be sent yet, which wait; returns False
+        if no run can be taken now."""
         left = self._left
         if self._must_wait_for_acks():
             return False
