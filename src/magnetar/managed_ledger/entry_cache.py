@@ -69,7 +69,7 @@ class EntryCache:
         self._timer: Cancellable | None = None
 
     def use(self, settings: EntryCacheSettings) -> None:
-        """Changes the limits."""
+        """Changes the limits, and applies them to the cached entries."""
         if settings == self.settings:
             return
         self.settings = settings

@@ -85,7 +85,7 @@ class DispatchLimiter:
 
     @property
     def rate(self) -> DispatchRate:
-        """The current rate."""
+        """The limit in effect."""
         return self._rate
 
     @property

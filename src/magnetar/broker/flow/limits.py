@@ -88,7 +88,7 @@ class PublishBuffer:
         self._paused: dict[Connection, None] = {}
 
     def use(self, max_bytes: int) -> None:
-        """Changes the limit."""
+        """Changes the limit; paused connections resume if at most half of it is used."""
         self._max = max_bytes
         self.shrank(0)
 
@@ -256,7 +256,7 @@ class UnackedLimit:
         self.reached = False
 
     def changed(self, dispatcher: CountedDispatcher) -> None:
-        """Updates the count of a dispatcher."""
+        """Counts a dispatcher's unacknowledged messages again, and holds or resumes dispatchers."""
         now = dispatcher.unacked
         self.total += now - self._counted.pop(dispatcher, 0)
         if now:

@@ -219,7 +219,7 @@ class TopicTable:
         self._begun = 0.0
         """When the round began, in seconds since 1970."""
         self._rows_before = 0
-        """:attr:`rows` when the round began."""
+        """The value of :attr:`rows` at the start of the round."""
         self._moved = ""
         """The positions to which this run has last moved the subscription, as JSON."""
 

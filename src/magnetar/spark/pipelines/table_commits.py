@@ -208,7 +208,7 @@ class TableState(ABC):
     @property
     @abstractmethod
     def columns(self) -> pa.Schema:
-        """All columns, as :meth:`OpenTable.merged` compares them."""
+        """All columns of the table, in the form that :meth:`OpenTable.merged` expects."""
 
     @abstractmethod
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:

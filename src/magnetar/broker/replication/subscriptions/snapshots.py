@@ -88,7 +88,7 @@ class PendingSnapshot:
         is never mistaken for an answer of the next round."""
         self.started = started
         self.positions: dict[str, Position] = {}
-        """The answers of the first round."""
+        """The positions in the answers of the first round, by cluster."""
         self.clusters = frozenset(clusters)
         self._missing = set(self.clusters)
         self._second = False
