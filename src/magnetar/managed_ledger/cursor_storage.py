@@ -173,7 +173,9 @@ class CursorStorage:
         :param state: the state, with positions of this managed ledger
         :param properties: the properties of the state
         :param cursor_properties: the properties that users have set
+        :param other: the other storage, whose record may have unknown fields, which are kept
         :raises BadVersion: a cursor of that name exists
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         :raises LedgerError: the state cannot be written
         """
         self.properties = properties

@@ -180,6 +180,7 @@ class LedgersRecord:
         """Deletes the record with all ledgers and cursors; returns whether the record existed.
 
         :param name: the name of the managed ledger
+        :raises MetadataError: a note of objects to delete cannot be written, or the outcome is unknown
         :raises ManagedLedgerFenced: another broker owns the managed ledger with its cursors
         """
         if self._owns_ledgers:
