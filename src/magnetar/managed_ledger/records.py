@@ -241,7 +241,7 @@ class LedgerSizes:
         """Yields (ledger, first entry, entry after the last) for the entries after ``lower``, up to
         ``upper``.
 
-        Deleted ledgers are left out.
+        Deleted ledgers are left out, except that of ``upper``.
         """
         ledger_id, entry_id = upper
         if lower[0] == ledger_id:
