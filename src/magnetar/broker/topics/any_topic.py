@@ -117,9 +117,9 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
     """Terminates a topic in this cluster and redirects its clients to another one; producers get their
     receipts first.
 
-    A migrated topic accepts no more messages. Its producers are redirected when every replicator has sent
-    everything that was published, so that their next messages follow in the other cluster, and when no
-    transaction is open, because the other cluster does not know the transactions of this one, and hides their
+    A migrated topic accepts no more messages. Its producers are redirected once two conditions are met: every
+    replicator has sent everything, so that their next messages come later in the other cluster; and no
+    transaction is open, because the other cluster does not know this cluster's transactions, and hides their
     messages. Its consumers are redirected when they have acknowledged everything.
 
     :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use

@@ -63,8 +63,8 @@ class TopicSettings:
     topics in flight on a connection; further entries are dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
     max_same_address_producers: int = 0
-    """The maximum number of producers per topic from one host, like ``max_same_address_consumers``; 0 for no
-    limit."""
+    """The maximum number of producers per topic from one host; 0: no limit. ``max_same_address_consumers`` is
+    the same for consumers."""
     max_same_address_consumers: int = 0
     max_subscriptions: int = 0
     """The maximum number of durable subscriptions per topic, if no policy sets the limit; 0 for no limit."""
@@ -246,8 +246,8 @@ class BaseTopic(ABC, Generic[S]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a client is about to use the topic: a subscription is being created, or a
-        producer waits."""
+        """Whether a client is about to use the topic: a subscription is being created, or a producer waits
+        for access."""
         return bool(self.subscriptions.making) or self.access.is_awaited
 
     def busy(self) -> None:

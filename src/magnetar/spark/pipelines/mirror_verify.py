@@ -157,9 +157,8 @@ def _explanations(
 
 
 def _counted(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the number of equal messages on each side, with the columns ``pair``, ``print``, ``sample``,
-    ``left`` and ``right``.
-    """
+    """Returns for each group of equal messages their number on each side, in the columns ``pair``, ``print``,
+    ``sample``, ``left`` and ``right``."""
 
     def counted(frame: DataFrame, sample: str, name: str) -> DataFrame:
         return frame.groupBy("pair", "print").agg(f.min("sample").alias(sample), f.count("*").alias(name))
@@ -281,14 +280,15 @@ def mark_of(position: str) -> bytes:
 
 
 def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataFrame:
-    """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind`` and with
-    ``number``, their number in the topic.
+    """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind``, and with
+    ``number``, their sequence number in the topic, from 1.
 
     If the other side has only some of several equal messages, messages with an explanation count as missing
     first, in the order of :data:`KINDS`; then the last messages do.
 
     :param messages: the messages of the side, with their kind
-    :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
+    :param both: the columns ``pair`` and ``print``, and for each side a column with its number of equal
+        messages, named after the side
     """
     in_topic = Window.partitionBy("topic").orderBy("place")
     numbered = messages.withColumn("number", f.row_number().over(in_topic))

@@ -1,7 +1,7 @@
 """Publishes rows to a topic exactly once: first writes them to files, then publishes the files under a name
 that never changes.
 
-    NAME/rows/*.parquet     appears atomically, and fixes the rows to publish
+    NAME/rows/*.parquet     the rows to publish: appears atomically, and never changes
     NAME/staging            the writer's progress
     NAME/published          exists after all messages are confirmed
 """
@@ -24,7 +24,7 @@ _COLUMNS = frozenset(("__key", "__eventTime", "__messageProperties", "__topic"))
 
 
 class Outbox:
-    """A fixed set of messages for a topic."""
+    """A set of messages for a topic, which never changes once it is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +32,7 @@ class Outbox:
 
     @property
     def decided(self) -> bool:
-        """Whether the rows are fixed."""
+        """Whether the rows to publish are written, so that they never change."""
         return self._rows.exists()
 
     @property
@@ -44,10 +44,11 @@ class Outbox:
         return self.folder / "rows"
 
     def fill(self, frame: DataFrame, check: Callable[[DataFrame], bool] | None = None) -> bool:
-        """Fixes the rows, if they are not fixed yet; the files keep the order of the frame's partitions.
+        """Writes the rows to publish, unless they are written already; keeps the order of the frame's
+        partitions.
 
-        :param check: examines the rows; if it returns False or raises an exception, the rows are not fixed
-        :returns: whether the rows are fixed
+        :param check: examines the rows; if it returns False or raises an exception, the outbox stays empty
+        :returns: whether the rows are written
         """
         if self.decided:
             return True
