@@ -166,7 +166,7 @@ def test_half_of_an_id(client: Client, broker: Server, topic: str, half: str) ->
     metadata = MessageMetadata(producer_name="raw", sequence_id=1, publish_time=1, **ids)
     for entry in (build_entry(metadata, b"half"), entry_of(b"none")):
         error = refused_send(client, sender, entry, **ids)
-        assert error.message == "SEND has only one half of the id of its transaction"
+        assert error.message == "SEND has only one of txnid_most_bits and txnid_least_bits"
     sender.send(b"in 1", (0, 1))
     sender.end((0, 1), commit=True)
     # Metadata with half of an id name no transaction.

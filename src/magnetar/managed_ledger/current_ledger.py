@@ -220,7 +220,7 @@ class LedgerCreation:
                 await sleep(self._loop, pause)
                 pause *= 2
         raise LedgerOutOfOrder(
-            f"{self._name}: in {_TRIES} attempts, no new ledger had an id above {self.last_id}"
+            f"{self._name}: the ledger store returned no ledger id above {self.last_id} in {_TRIES} attempts"
         )
 
 

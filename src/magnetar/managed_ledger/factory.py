@@ -211,7 +211,7 @@ class ManagedLedgerFactory:
             # The record of a shadow is written without ledgers.
             raise MetadataDamaged(
                 f"{ROOT}/{name} has {SHADOW_SOURCE} and also {len(record.ledgers)} ledgers of its own: "
-                "remove one of the two"
+                "remove either the property or the ledgers"
             )
         empty = await self._recover_last(name, record) if source is None else None
         ledger: ManagedLedger

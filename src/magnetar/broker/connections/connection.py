@@ -111,7 +111,7 @@ class Input:
             self._broker.limits.partial_frames.grew(self._connection, reader.partial)
             return False
         if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
-            raise FrameError(f"the first command is {reader.kind}, not CONNECT")
+            raise FrameError(f"the first command must be CONNECT, not type {reader.kind}")
         if found == ACKS:
             consumer = session.consumers.get(reader.acks.consumer_id)
             if consumer is not None:
@@ -134,7 +134,7 @@ class Input:
         command = self.reader.command()
         if self._session.state is not _OPEN and command.type != BaseCommand.CONNECT:
             # If a command has two types the last one counts.
-            raise FrameError(f"the first command is {command.type}, not CONNECT")
+            raise FrameError(f"the first command must be CONNECT, not type {command.type}")
         self._handle_command(self._connection, command)
 
     def _wait_for_turn(self) -> bool:

@@ -520,7 +520,7 @@ def publish_marker(
         )
         return
     if not is_marker(entry.metadata.marker_type):
-        error = NotAllowed(f"A marker of type {entry.metadata.marker_type} is not one that replicators send")
+        error = NotAllowed(f"Replicators do not send markers of type {entry.metadata.marker_type}")
         refuse_each(publishing, producer, ids, error)
         return
     highest = array("q", (MARKER_RECEIPT if producer.by_position else -1,))

@@ -139,7 +139,7 @@ def _whole(parameters: Mapping[str, object], name: str) -> int:
     try:
         return int(str(parameters[name]))
     except (KeyError, ValueError) as error:
-        raise InvalidRequest(f"auto_failover_policy: {name} must be a number") from error
+        raise InvalidRequest(f"auto_failover_policy: {name} must be a whole number") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,8 @@ def unmasked(value: object, former: object) -> object:
         if found.get(name) == MASK:
             if not kept.get(name):
                 raise PreconditionFailed(
-                    f"{name} is {MASK!r}, which means the stored secret, but none is stored: give the secret"
+                    f"{name} is {MASK!r}, which stands for the stored secret, but none is stored: set the "
+                    "secret itself"
                 )
             found[name] = kept[name]
     return found

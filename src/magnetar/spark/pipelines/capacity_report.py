@@ -76,7 +76,9 @@ class CapacityReportConfig:
 
     def __post_init__(self) -> None:
         if self.capacity_gb < 0 or self.forecast_days < 1 or self.growth_days <= 0:
-            raise ValueError("capacity_gb, forecast_days and growth_days must be positive")
+            raise ValueError(
+                "capacity_gb must be 0 or more, forecast_days 1 or more, and growth_days above 0"
+            )
 
 
 CONFIG = CapacityReportConfig

@@ -97,7 +97,8 @@ def _can_be_sent(chosen: DataFrame) -> bool:
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
         raise PipelineError(
-            "some dead letters do not contain their original topic; set 'target', or exclude them by 'where'"
+            "some dead letters do not contain their original topic; set 'target', or exclude these "
+            "dead letters with 'where'"
         )
     return bool(found[0])
 

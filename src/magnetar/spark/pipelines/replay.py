@@ -143,7 +143,7 @@ def _chosen(work: Work) -> DataFrame:
     elif folder.exists():
         frame = work.spark.read.option("mergeSchema", "true").parquet(config.path)
     else:
-        raise PipelineError(f"{config.path}: no such folder, and no table in it")
+        raise PipelineError(f"{config.path} is neither a folder of Parquet files nor a table")
     for name in _columns_of_folders(folder):
         frame = frame.drop(name)
     frame = chosen(frame, config.where)

@@ -51,7 +51,10 @@ class WindowAggregateConfig:
             raise ValueError("aggregates must have at least one entry")
         taken = {"window_start", "window_end"} & (set(self.aggregates) | set(self.group_by))
         if taken or set(self.aggregates) & set(self.group_by):
-            raise ValueError("the names of columns must be different, also from window_start and window_end")
+            raise ValueError(
+                "the names in aggregates and group_by must differ from each other, and from window_start and "
+                "window_end"
+            )
         for section in ("aggregates", "group_by"):
             for name, text in getattr(self, section).items():
                 check_expression(f"{section}.{name}", text)

@@ -88,7 +88,8 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
     most = connection.broker.settings.max_consumers_per_connection
     if most and len(connection.session.consumers) + len(connection.session.opening_consumers) >= most:
         raise NotAllowed(
-            f"The connection has {most} consumers, the limit in magnetarMaxConsumersPerConnection: close some"
+            f"The connection already has {most} consumers, the maximum (magnetarMaxConsumersPerConnection); "
+            "close some of them first"
         )
     opening = connection.session.opening_consumers[consumer_id] = object()
     try:

@@ -36,7 +36,8 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
     most = connection.broker.settings.max_producers_per_connection
     if most and len(connection.session.producers) + len(connection.session.opening_producers) >= most:
         raise NotAllowed(
-            f"The connection has {most} producers, the limit in magnetarMaxProducersPerConnection: close some"
+            f"The connection already has {most} producers, the maximum (magnetarMaxProducersPerConnection); "
+            "close some of them first"
         )
     opening = connection.session.opening_producers[producer_id] = OpeningProducer()
     try:
@@ -177,7 +178,7 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
-        error = NotAllowed("SEND has only one half of the id of its transaction")
+        error = NotAllowed("SEND has only one of txnid_most_bits and txnid_least_bits")
     elif send.marker and producer.remote_cluster is not None and not send.HasField("message_id"):
         connection.publishing.publish_marker(
             producer, signed(send.sequence_id), connection.input.reader.entry

@@ -101,7 +101,7 @@ def auth_response(connection: Connection, command: BaseCommand) -> None:
     """Accepts the new credentials that AUTH_CHALLENGE asked for."""
     authenticating = connection.session.authenticating
     if authenticating is None:
-        raise FrameError("AUTH_RESPONSE without a challenge")
+        raise FrameError("The client sent AUTH_RESPONSE, but the broker sent no AUTH_CHALLENGE")
     authenticating.answered(command.authResponse)
 
 
@@ -181,7 +181,7 @@ class Authenticating:
         :raises FrameError: there was no challenge
         """
         if not self._challenged:
-            raise FrameError("AUTH_RESPONSE without a challenge")
+            raise FrameError("The client sent AUTH_RESPONSE, but the broker sent no AUTH_CHALLENGE")
         data = response.response.auth_data
         claim = self._claim
         if claim.original is not None:
