@@ -178,7 +178,7 @@ def _files(found: Mapping[str, str]) -> TlsFiles:
         named = found.get(kind, "JKS")
         if found.get(path) and named.upper() != "PKCS12":
             raise AccessRefused(
-                f"useKeyStoreTls: {kind}={named} is not supported, only Java reads such key stores; "
+                f"useKeyStoreTls: {kind}={named} is not supported, because only Java reads such key stores; "
                 "convert it to PKCS12 (keytool -importkeystore -deststoretype pkcs12)"
             )
     return TlsFiles(

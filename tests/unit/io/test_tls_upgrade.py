@@ -105,8 +105,8 @@ def test_what_follows_the_answer_is_encrypted(authority: Authority, pieces: list
         (b"HTTP/1.1 400 Bad Request" + b" " * 2000, "its answer is not that of a bookie"),
         (framed(b""), "its answer is not that of a bookie"),
         (framed(bytes.fromhex("0aff1000")), "its answer is not that of a bookie"),
-        (b"", "closes connections"),
-        (GOOD[:7], "closes connections"),
+        (b"", "closed the connection"),
+        (GOOD[:7], "closed the connection"),
     ],
 )
 def test_nothing_is_said_without_tls(authority: Authority, answer: bytes, why: str) -> None:
