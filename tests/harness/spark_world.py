@@ -19,12 +19,16 @@ from magnetar.client.enums import BatchingType
 from magnetar.client.message_id import MessageId
 from magnetar.spark import register
 
-_END_SECONDS = 180.0
+_END_SECONDS = 600.0
+_SOCKET_SECONDS = 300
+"""Time for a process to connect to another one; Spark's 15 s are too short beside other suites, which have a
+higher priority (``tools/suites``)."""
 
 
 def session(master: str, folder: Path) -> SparkSession:
     """A session with everything it writes in ``folder``."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = str(_SOCKET_SECONDS)
     # Executor processes that Spark starts itself need the package that is tested.
     source = str(Path(__file__).parents[2] / "src")
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +46,7 @@ def session(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.authenticate.socketTimeout", f"{_SOCKET_SECONDS}s")
         .config("spark.executorEnv.PYTHONPATH", source)
         .getOrCreate()
     )

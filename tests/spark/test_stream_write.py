@@ -19,8 +19,7 @@ def run(frame: DataFrame, cluster: Cluster, checkpoint: Path | str, **options: s
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(240)
-    assert not query.isActive
+    query.awaitTermination()
 
 
 def add(folder: Path, number: int, rows: int) -> list[str]:

@@ -108,17 +108,6 @@ TOPIC: Mapping[str, NotYet | None] = {
 """Fields of ``TopicPolicies``, and other fields that can be set for topics and subscriptions; None for a
 field that is honoured."""
 
-REFUSED = frozenset(
-    (
-        "offloadPolicies",
-        "offload_deletion_lag_ms",
-        "offload_policies",
-        "offload_threshold",
-        "offload_threshold_in_seconds",
-    )
-)
-"""Fields of policies that can only be set to values that need no support by the broker."""
-
 MESSAGE: Mapping[str, NotYet | None] = {
     **dict.fromkeys(
         (
