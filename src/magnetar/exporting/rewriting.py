@@ -136,7 +136,9 @@ class MovedLedgers:
         return None if moved is None else (moved.new, position[1])
 
     def mark(self, position: Position) -> Position:
-        """Returns the new mark-delete position, after which the same entries remain.
+        """Returns the mark-delete position in the exported ledgers for one in the original ledgers.
+
+        The copies of the entries that remain after the original position remain after the new one.
 
         For a deleted ledger, the result is the position before the first entry of the next existing ledger.
         The result is never beyond the last entry of a ledger.

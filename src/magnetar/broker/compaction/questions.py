@@ -44,8 +44,8 @@ _COUNT = struct.Struct("<Q")
 _COPIED = struct.Struct("<QI")
 
 GOES_ON = -1
-"""The value that replaces the number of the first message if the entries follow those of the previous
-question."""
+"""In a request to copy entries, stands in place of the number of the first message if the entries directly
+follow the entries of the previous request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,7 @@ class _DefinitionParser:
     def _fields(self, record: Mapping[str, object]) -> Iterator[AvroField]:
         nodes = record.get("fields")
         if not isinstance(nodes, list):
-            raise InvalidDefinition("a record needs the attribute fields, an array")
+            raise InvalidDefinition("a record needs an attribute named 'fields', which must be an array")
         for node in nodes:
             yield self._field(_text(node, "name", "a field"), node)
 

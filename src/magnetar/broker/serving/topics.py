@@ -451,7 +451,8 @@ class ServedTopics:
         await self.unload_topics(list(self.loaded.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
-        """Unloads topics until the list is empty; several concurrent calls share the list and the commits."""
+        """Unloads topics until the list is empty. Several calls with the same list run concurrently, so that
+        the ledger store can write the changes of several topics in one commit."""
         while topics:
             topic = topics.pop()
             try:

@@ -69,8 +69,8 @@ _INFO = fields(
 
 
 ADD_SCHEMA = "addSchema"
-"""If this query parameter is ``false``, publishing bytes adds no schema to the topic; only Magnetar has
-it.
+"""If this query parameter is ``false``, publishing bytes adds no schema to the topic. Apache Pulsar does not
+have this parameter.
 """
 
 
