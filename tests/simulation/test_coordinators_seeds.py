@@ -14,7 +14,7 @@ from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
 from simulation.brokers.coordinators import Coordinated
 from simulation.planted import told_too_early
-from simulation.seeds import free_worlds, seeds
+from simulation.seeds import one_by_one, seeds
 from simulation.trace import Violation
 
 DEFAULT_SEEDS = 24
@@ -29,7 +29,7 @@ pytestmark = [
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
     ended = begun = 0
-    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+    for seed in one_by_one(seeds(DEFAULT_SEEDS)[group::_GROUPS]):
         story = Coordinated(seed)
         try:
             story.run()
@@ -38,7 +38,6 @@ def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
             raise AssertionError(f"{told}\nseed {seed}: {error!r}") from error
         ended += story.ended
         begun += len(story.known)
-        free_worlds()
     assert ended > begun / 2
 
 
@@ -81,12 +80,10 @@ def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     owner, name, instead = PLANTED[bug]
     monkeypatch.setattr(owner, name, instead)
     first = _FOUND_LATE.get(bug, 0)
-    for seed in range(first, first + 40):
+    for seed in one_by_one(range(first, first + 40)):
         story = Coordinated(seed)
         try:
             story.run()
         except (Violation, BrokenInvariant):
             return
-        finally:
-            free_worlds()
     pytest.fail("no seed finds it")

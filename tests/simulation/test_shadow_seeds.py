@@ -7,7 +7,7 @@ import pytest
 from simulation.brokers.planted import PLANTED_IN_SHADOWS
 from simulation.brokers.shadows import ClusterShadows
 from simulation.one_seed import shadows
-from simulation.seeds import seeds
+from simulation.seeds import one_by_one, seeds
 
 DEFAULT_SEEDS = 12
 _PLANTED_SEEDS = 12
@@ -34,7 +34,7 @@ pytestmark = [
 
 def test_shadows_have_what_their_source_has() -> None:
     delivered = 0
-    for seed in seeds(DEFAULT_SEEDS):
+    for seed in one_by_one(seeds(DEFAULT_SEEDS)):
         story = shadows(seed)
         try:
             story.run()
