@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -44,10 +45,14 @@ class Page:
 
     def sees(self, *words: str) -> None:
         """Waits until all of it is there."""
+        self.until(lambda: all(word in self.text() for word in words), f"{words} are not in")
+
+    def until(self, condition: Callable[[], bool], failure: str) -> None:
+        """Waits for a condition; otherwise the test fails with ``failure`` and the text of the page."""
         try:
-            self.waiting.until(lambda _: all(word in self.text() for word in words))
+            self.waiting.until(lambda _: condition())
         except TimeoutException:
-            pytest.fail(f"{words} are not in:\n{self.text()}")
+            pytest.fail(f"{failure}:\n{self.text()}")
 
     def misses(self, words: str) -> None:
         self.waiting.until(lambda _: words not in self.text())
@@ -71,14 +76,18 @@ class Page:
         reaches nothing, and a user would click again.
         """
         path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
-        # A new page has no such variable: the click led there.
-        heard = "arguments[0].addEventListener('click', () => window.clicked = true, true);"
+        # A new page, to which the click has led, has no such variable.
+        listen = """
+        window.clicked = false;
+        const clicked = () => { window.clicked = true; };
+        arguments[0].addEventListener("click", clicked, { capture: true, once: true });
+        """
         for _ in range(5):
             found: WebElement = self.waiting.until(
                 lambda _: self.element(within).find_element(By.XPATH, path), f"no button {words!r}"
             )
             with suppress(StaleElementReferenceException):
-                self.browser.execute_script(f"window.clicked = false; {heard}", found)
+                self.browser.execute_script(listen, found)
                 found.click()
                 if self.browser.execute_script("return window.clicked !== false"):
                     return

@@ -14,7 +14,6 @@ from chromium import chromium
 from dashboard_page import SCHEMES, WIDTHS, Page
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
-from selenium.common.exceptions import TimeoutException
 from server import Server
 
 _CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
@@ -74,10 +73,7 @@ def _numbers(page: Page) -> list[int]:
 
 
 def _shows(page: Page, *numbers: int) -> None:
-    try:
-        page.waiting.until(lambda _: _numbers(page) == list(numbers))
-    except TimeoutException:
-        pytest.fail(f"not {numbers}, but:\n{page.text()}")
+    page.until(lambda: _numbers(page) == list(numbers), f"the messages are not {numbers}")
 
 
 def _choose(page: Page, name: str, words: str) -> None:
