@@ -20,6 +20,7 @@ def run(frame: DataFrame, cluster: Cluster, checkpoint: Path | str, **options: s
         .start()
     )
     query.awaitTermination()
+    assert not query.isActive
 
 
 def add(folder: Path, number: int, rows: int) -> list[str]:

@@ -461,7 +461,7 @@ async def _make(metadata: MetadataStore, path: str, value: bytes) -> None:
         await metadata.put(path, value, MUST_NOT_EXIST if node is None else node.version)
     except BadVersion as error:
         raise NotExported(
-            f"another process created the metadata node {path} since then; delete it and export again"
+            f"another process created the metadata node {path} during the export; delete it and export again"
         ) from error
 
 

@@ -47,8 +47,8 @@ def read_origins(
 ) -> int:
     """Reads the metadata of entries [first, first + count), with one slot of the last three arrays for each.
 
-    :param ledger_ids: receives ledger ids of source positions; -1 if there is none, or it is not
-        ``LEDGER:ENTRY``
+    :param ledger_ids: receives ledger ids of source positions; -1 for an entry without a source position of
+        the form ``LEDGER:ENTRY``
     :param entry_ids: receives entry ids of source positions; -1 in the same cases
     :param marks: receives sums of POSITION, REPLICATED, MARKER and ENCRYPTED
     :return: the marks that at least one entry has and, shifted by LACKING, the marks that at least one lacks
