@@ -126,11 +126,11 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
     :param room: maximum payload of a chunk, in bytes
     :raises MessageTooBig: ``room`` is not above 0, or the message exceeds the size that consumers assemble
     """
-    if room <= 0 or len(payload) > MAX_BYTES:
+    if room <= 0:
+        raise MessageTooBig("the metadata of the message leaves no room for its payload in a chunk")
+    if len(payload) > MAX_BYTES:
         raise MessageTooBig(
-            "the metadata of the message leaves no room for its payload in a chunk"
-            if room <= 0
-            else f"the message has {len(payload)} bytes; a message in chunks has at most {MAX_BYTES} bytes"
+            f"the message has {len(payload)} bytes; a message in chunks has at most {MAX_BYTES} bytes"
         )
     count = -(-len(payload) // room)
     for number in range(count):

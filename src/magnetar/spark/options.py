@@ -246,10 +246,8 @@ def _number(low: int, high: int = _MAX) -> Callable[[str, str], int]:
         except ValueError:
             number = low - 1
         if not low <= number <= high:
-            raise InvalidOption(
-                f"{name!r} must be a whole number "
-                f"{f'of {low} or more' if high == _MAX else f'from {low} to {high}'}, not {text!r}"
-            )
+            wanted = f"of {low} or more" if high == _MAX else f"from {low} to {high}"
+            raise InvalidOption(f"{name!r} must be a whole number {wanted}, not {text!r}")
         return number
 
     return parse
