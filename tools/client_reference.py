@@ -112,6 +112,7 @@ MADE_BY_CLIENT = frozenset(
         *(client.Transaction, aio.Transaction, client.TransactionId),
         *(client.Message, client.RawEntry, TopicSchema, client.Authentication),
         *(client.ProducerInterceptor, client.ConsumerInterceptor, client.ReaderInterceptor),
+        client.ConsumerEventListener,
     }
 )
 """Programs do not call the constructors of these classes; interceptors are derived from theirs."""
@@ -167,11 +168,12 @@ BLOCKING = (
     ),
     Section(
         "Interceptors",
-        "The client calls interceptors in its loop, which they must not block. An exception of one is logged "
-        "and does not disturb the message.",
+        "The client calls interceptors, and listeners for the events of consumers, in its loop, which they "
+        "must not block. An exception in one of them is logged and does not affect the message.",
         (
             client.ProducerInterceptor,
             client.ConsumerInterceptor,
+            client.ConsumerEventListener,
             client.ReaderInterceptor,
             client.OutgoingMessage,
         ),

@@ -383,7 +383,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
     from magnetar.client.interceptors import (
-        ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor,
+        ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor,
     )
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId

@@ -13,6 +13,7 @@ from server import Server
 from magnetar.admin_client import AdminClient
 from magnetar.client import (
     Client,
+    ConsumerEventListener,
     ConsumerInterceptor,
     ConsumerType,
     InitialPosition,
@@ -233,3 +234,93 @@ def test_partitions(start_server: Callable[..., Server], topic: str) -> None:
         consumer.close()
         assert stamps.closed == 1
         assert sees.events.count(("close", None)) == 1
+
+
+class Watches(ConsumerEventListener):
+    """Records the events of the consumers of a subscription; can raise an exception for each."""
+
+    def __init__(self, name: str, events: list[tuple[object, ...]], *, raises: bool = False) -> None:
+        self._name = name
+        self._events = events
+        self._raises = raises
+
+    def _saw(self, *event: object) -> None:
+        self._events.append((self._name, *event))
+        if self._raises:
+            raise ValueError(f"event of {self._name}")
+
+    def became_active(self, consumer: aio.Consumer, partition: int) -> None:
+        self._saw("active", consumer.topic(), partition)
+
+    def became_inactive(self, consumer: aio.Consumer, partition: int) -> None:
+        self._saw("inactive", consumer.topic(), partition)
+
+    def reached_end_of_topic(self, consumer: aio.Consumer) -> None:
+        self._saw("end", consumer.topic())
+
+
+async def until(events: list[tuple[object, ...]], *event: object) -> None:
+    end = time.monotonic() + WAIT / 1000
+    while event not in events:
+        assert time.monotonic() < end, events
+        await asyncio.sleep(0.01)
+
+
+def test_the_events_of_failover_consumers(
+    server: Server, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    AdminClient(server.http_url).create_partitioned_topic(topic, 1)
+    partition = f"{topic}-partition-0"
+
+    async def work(client: aio.Client) -> None:
+        events: list[tuple[object, ...]] = []
+        made = {}
+        for name in ("a", "b"):
+            watches = Watches(name, events, raises=name == "a")
+            made[name] = await client.subscribe(
+                topic,
+                "s",
+                consumer_type=ConsumerType.Failover,
+                consumer_name=name,
+                consumer_event_listener=watches,
+            )
+            await until(events, "a", "active", partition, 0)
+        await until(events, "b", "inactive", partition, 0)
+        await made["a"].close()
+        await until(events, "b", "active", partition, 0)
+        assert "became_active of <test_client_interceptors.Watches" in caplog.text
+        assert "ValueError: event of a" in caplog.text
+
+    run(server.url, work)
+
+
+@pytest.mark.parametrize("consumer_type", list(ConsumerType))
+def test_the_end_of_a_terminated_topic(server: Server, topic: str, consumer_type: ConsumerType) -> None:
+    async def work(client: aio.Client) -> None:
+        events: list[tuple[object, ...]] = []
+        producer = await client.create_producer(topic)
+        await producer.send(b"last")
+        consumer = await client.subscribe(
+            topic,
+            "s",
+            consumer_type=consumer_type,
+            initial_position=InitialPosition.Earliest,
+            consumer_event_listener=Watches("c", events),
+        )
+        message = await consumer.receive(WAIT)
+        await asyncio.to_thread(AdminClient(server.http_url).terminate_topic, topic)
+        assert ("c", "end", topic) not in events
+        await consumer.acknowledge(message)
+        await until(events, "c", "end", topic)
+        assert events.count(("c", "end", topic)) == 1
+
+    run(server.url, work)
+
+
+def test_the_blocking_interface_has_events(server: Server, topic: str) -> None:
+    events: list[tuple[object, ...]] = []
+    with Client(server.url) as client:
+        client.create_producer(topic).close()
+        client.subscribe(topic, "s", consumer_event_listener=Watches("c", events))
+        AdminClient(server.http_url).terminate_topic(topic)
+        asyncio.run(until(events, "c", "end", topic))

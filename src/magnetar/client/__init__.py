@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.failover import ClusterAddress, ClusterFailover
     from magnetar.client.interceptors import (
+        ConsumerEventListener,
         ConsumerInterceptor,
         OutgoingMessage,
         ProducerInterceptor,
@@ -65,6 +66,7 @@ _BLOCKING = ("Client", "Consumer", "Producer", "Reader", "TableView")
 _MESSAGES = {
     "ClusterFailover": "failover",
     "BatchReceivePolicy": "batch_receiving",
+    "ConsumerEventListener": "interceptors",
     "ConsumerInterceptor": "interceptors",
     "ControlledClusterFailover": "controlled_failover",
     "DeadLetterPolicy": "dead_letters",
@@ -92,6 +94,7 @@ __all__ = [
     "AuthenticationToken",
     "Client",
     "Consumer",
+    "ConsumerEventListener",
     "ConsumerInterceptor",
     "CryptoKeyReader",
     "Message",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
     from magnetar.client.interceptors import (
+        ConsumerEventListener,
         ConsumerInterceptor,
         ProducerInterceptor,
         ReaderInterceptor,
@@ -301,6 +302,7 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -371,6 +373,9 @@ class BlockingOpening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -421,6 +426,7 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
@@ -470,6 +476,7 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -539,6 +546,9 @@ class BlockingOpening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -587,6 +597,7 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
@@ -637,6 +648,7 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -709,6 +721,9 @@ class BlockingOpening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -760,6 +775,7 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,

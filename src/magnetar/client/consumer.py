@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -33,8 +34,11 @@ from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
 
 if TYPE_CHECKING:
+    from magnetar.client.interceptors import ConsumerEventListener
     from magnetar.client.transactional_acks import TransactionalAcknowledgements
     from magnetar.client.transactions import AnyTransaction
+
+log = logging.getLogger(__name__)
 
 
 class Consumer(Attached, Listened, AsyncMessages):
@@ -77,8 +81,6 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._options = options
         self._subscription = subscription
         self._name = options.consumer_name or services.io.randomness.token(5).hex()
-        self.active = True
-        """For a Failover subscription: whether the broker delivers to this consumer."""
         self._end_of_topic = False
         self._commands = commands = ConsumerCommands(
             attachment.id, topic, subscription, self._name, options, makes_topic=makes_topic
@@ -278,10 +280,23 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._queue.entry_arrived(command, entry, intact)
 
     def active_changed(self, active: bool) -> None:
-        self.active = active
+        """Called when the broker has chosen the active consumer of a Failover subscription."""
+        partition = TopicName.parse(self.topic()).partition_index
+        if active:
+            self._event("became_active", lambda listener: listener.became_active(self, partition))
+        else:
+            self._event("became_inactive", lambda listener: listener.became_inactive(self, partition))
 
     def end_of_topic(self) -> None:
         self._end_of_topic = True
+        self._event("reached_end_of_topic", lambda listener: listener.reached_end_of_topic(self))
+
+    def _event(self, name: str, call: Callable[[ConsumerEventListener], None]) -> None:
+        if (listener := self._options.consumer_event_listener) is not None:
+            try:
+                call(listener)
+            except Exception:
+                log.exception("%s of %r failed", name, listener)
 
     # Acknowledging
 

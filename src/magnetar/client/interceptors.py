@@ -1,7 +1,8 @@
-"""Interceptors, which observe and can change the messages of a producer, a consumer or a reader.
+"""Interceptors, which observe and can change the messages of a producer, a consumer or a reader; listeners
+for the events of a consumer.
 
-The client calls them in its event loop, which they must not block. An exception in an interceptor is logged
-and does not affect the message.
+The client calls them in its event loop, which they must not block. An exception in them is logged and does
+not affect the message.
 """
 
 from __future__ import annotations
@@ -153,6 +154,34 @@ class ConsumerInterceptor:
 
     def close(self) -> None:
         """Called after the consumer, or the consumers of all partitions and topics, are closed."""
+
+
+class ConsumerEventListener:
+    """Base class of listeners for the events of a consumer, like Java's ``ConsumerEventListener`` and
+    ``MessageListener.reachedEndOfTopic``; its methods do nothing. For several partitions or topics, the
+    methods get the consumer of the partition or topic.
+    """
+
+    def became_active(self, consumer: Consumer, partition: int) -> None:
+        """Called when the broker begins to deliver the messages of a Failover subscription to this consumer.
+
+        :param consumer: the consumer
+        :param partition: the index of its partition; -1: the topic is not partitioned
+        """
+
+    def became_inactive(self, consumer: Consumer, partition: int) -> None:
+        """Called when the broker delivers the messages of a Failover subscription to another consumer.
+
+        :param consumer: the consumer
+        :param partition: the index of its partition; -1: the topic is not partitioned
+        """
+
+    def reached_end_of_topic(self, consumer: Consumer) -> None:
+        """Called when the topic is terminated and all its messages are acknowledged, so that no message
+        follows; again after each reconnection and seek.
+
+        :param consumer: the consumer
+        """
 
 
 class ReaderInterceptor:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.gathered import TopicsConsumer
     from magnetar.client.interceptors import (
+        ConsumerEventListener,
         ConsumerInterceptor,
         ProducerInterceptor,
         ReaderInterceptor,
@@ -111,6 +112,7 @@ class ConsumerArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    consumer_event_listener: ConsumerEventListener | None
     message_listener: MessageListener | None
     listener_concurrency: int
     negative_ack_redelivery_backoff: RedeliveryBackoff | None
@@ -153,6 +155,7 @@ class TopicsArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    consumer_event_listener: ConsumerEventListener | None
     message_listener: MessageListener | None
     listener_concurrency: int
     negative_ack_redelivery_backoff: RedeliveryBackoff | None
@@ -196,6 +199,7 @@ class PatternArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    consumer_event_listener: ConsumerEventListener | None
     message_listener: MessageListener | None
     listener_concurrency: int
     negative_ack_redelivery_backoff: RedeliveryBackoff | None
@@ -431,6 +435,7 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -501,6 +506,9 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -551,6 +559,7 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
@@ -600,6 +609,7 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -669,6 +679,9 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -717,6 +730,7 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
@@ -767,6 +781,7 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        consumer_event_listener: ConsumerEventListener | None = None,
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
         negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
@@ -839,6 +854,9 @@ class Opening(ABC):
             is halved when the client's memory limit is nearly reached
         :param interceptors: interceptors, called for each message before the program receives it, and when it
             is acknowledged
+        :param consumer_event_listener: a listener that is called when the broker makes the consumer of a
+            Failover subscription active or inactive, and when the consumer has reached the end of a
+            terminated topic
         :param message_listener: a function that the client calls with the consumer and each message, in order
             and one call at a time; the program then does not call ``receive``. In the asyncio interface, it
             may be a coroutine function; the blocking interface calls it in a thread. An exception is logged,
@@ -890,6 +908,7 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            consumer_event_listener=consumer_event_listener,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,

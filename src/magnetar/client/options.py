@@ -24,7 +24,11 @@ from magnetar.client.timing import RedeliveryBackoff
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
-    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.interceptors import (
+        ConsumerEventListener,
+        ConsumerInterceptor,
+        ProducerInterceptor,
+    )
     from magnetar.client.listening import MessageListener
     from magnetar.client.unpacking import Unpacking
 
@@ -218,6 +222,10 @@ class ConsumerOptions:
     """
     interceptors: Sequence[ConsumerInterceptor] = ()
     """Interceptors, called for each message before the program receives it, and when it is acknowledged."""
+    consumer_event_listener: ConsumerEventListener | None = None
+    """A listener that is called when the broker makes the consumer of a Failover subscription active or
+    inactive, and when the consumer has reached the end of a terminated topic.
+    """
     message_listener: MessageListener | None = None
     """A function that the client calls with the consumer and each message, in order and one call at a time;
     the program then does not call ``receive``. In the asyncio interface, it may be a coroutine function; the
