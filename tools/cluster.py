@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "harness"))
 
 from bookkeeper_servers import CLUSTER, BookKeeperServers  # noqa: E402
-from java_servers import JavaServer, free_port  # noqa: E402
+from java_servers import JavaServer  # noqa: E402
+from ports import free_port  # noqa: E402
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 30.0

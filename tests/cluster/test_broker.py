@@ -17,8 +17,8 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import SESSION_MS, BrokerProcess
 from explained import PRODUCERS, administer, told
-from java_servers import free_port
 from kazoo.client import KazooClient
+from ports import free_port
 
 from magnetar.ledger.bookkeeper.ledger_record import ledger_path
 

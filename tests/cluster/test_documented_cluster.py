@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from bookkeeper_servers import BookKeeperServers
-from java_servers import free_port
+from ports import free_port
 
 from magnetar.metadata.divided import SHARED_ROOTS
 

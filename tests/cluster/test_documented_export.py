@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from bookkeeper_servers import CLUSTER, BookKeeperServers
-from java_servers import free_port
+from ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "export-ledgers.md"
 

@@ -14,9 +14,10 @@ import pytest
 from bookkeeper_servers import CLUSTER, BookKeeperServers, setup_options
 from certificates import Authority, Pair
 from cluster_broker import BrokerProcess
-from java_servers import free_port, listens
+from java_servers import listens
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
+from ports import free_port
 from proxy_process import ProxyProcess
 from websocket_process import WebSocketProcess
 

@@ -7,7 +7,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from bookkeeper_servers import CLUSTER, BookKeeperServers
-from java_servers import JavaServer, free_port, java
+from java_servers import JavaServer, java
+from ports import free_port
 
 
 class ApacheBroker(JavaServer):

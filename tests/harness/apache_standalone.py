@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from java_servers import JavaServer, free_port, java
+from java_servers import JavaServer, java
+from ports import free_port
 
 _SECONDS = 60.0
 

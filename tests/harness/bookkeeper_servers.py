@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from java_servers import JavaServer, free_port, java, listens
+from java_servers import JavaServer, java, listens
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from ports import free_port
 from zookeeper_server import ZooKeeperServer
 
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path

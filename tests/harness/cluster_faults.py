@@ -13,7 +13,7 @@ from typing import Any
 
 from auto_recovery import AutoRecovery
 from bookkeeper_servers import BookieServer, BookKeeperServers
-from java_servers import free_port
+from ports import free_port
 from proxied_broker import ProxiedBroker
 from tcp_proxy import Direction, TcpProxy
 

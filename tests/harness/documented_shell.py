@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from documented_steps import steps_of
-from java_servers import free_port
+from ports import free_port
 
 _BINARY, _HTTP = "127.0.0.1:6650", "127.0.0.1:8080"
 _END = "=== the end of a command"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bookkeeper_servers import BookKeeperServers
 from cluster_requests import asked
-from java_servers import free_port
+from ports import free_port
 from proxied_broker import ProxiedBroker
 from tcp_proxy import TcpProxy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from java_servers import free_port
+from ports import free_port
 from replicated_sites import Site
 from server import Server
 from tcp_proxy import TcpProxy

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from process_signals import send
 
 SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
@@ -54,12 +55,6 @@ def class_path(project: Path = SERVERS) -> str:
             done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout[-3000:]
     return f"{library}/*"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from java_servers import class_path, free_port, listens
+from java_servers import class_path, listens
+from ports import free_port
 
 _PROJECT = Path(__file__).parents[1] / "spark" / "catalog_server"
 _START_SECONDS = 120.0

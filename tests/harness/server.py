@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from ports import held
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -45,6 +47,8 @@ class Server:
         self.urls: dict[str, str] = {}
         """By scheme."""
         self._ports = (0, 0)
+        self._held: list[socket.socket] = []
+        """While it does not run: its ports, which no other process may take before it starts again."""
         self._config = folder / "standalone.conf"
         self.configure(settings)
         self._process: subprocess.Popen[str] | None = None
@@ -101,6 +105,7 @@ class Server:
         found = {url[1]: url for url in _URL.finditer(match[1])}
         self.urls = {scheme: url[0] for scheme, url in found.items()}
         self._ports = self._ports_of({scheme: int(url[2]) for scheme, url in found.items()})
+        self._release()
 
     def _port_options(self, binary: int, http: int) -> list[str]:
         return ["--binary-port", str(binary), "--http-port", str(http)]
@@ -136,6 +141,12 @@ class Server:
         """Ends whatever still runs."""
         if self._process is not None:
             self.kill()
+        self._release()
+
+    def _release(self) -> None:
+        """Gives up the ports that are held; the server itself may listen on them."""
+        while self._held:
+            self._held.pop().close()
 
     def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
         """One HTTP request; status and body."""
@@ -189,4 +200,5 @@ class Server:
         if process.stdout is not None:
             process.stdout.close()
         self._process = None
+        self._held += [held(port) for port in self._ports if port]
         return code

@@ -17,7 +17,7 @@ from typing import Any
 import transaction_bytes
 from apache_standalone import ApacheStandalone
 from google.protobuf.json_format import MessageToDict
-from java_servers import free_port
+from ports import free_port
 from raw_connection import RawConnection, sub_message
 from recording_proxy import Frame, RecordingProxy, decoded_entry, decoded_frame
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from documented_steps import blocks_of
-from java_servers import free_port
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "geo-replication.md"

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from documented_steps import blocks_of
-from java_servers import free_port
+from ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
 _BACKGROUND = re.compile(r"^(magnetar (\w+) .*) &$", re.MULTILINE)

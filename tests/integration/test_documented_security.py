@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
 
 from documented_steps import blocks_of
+from ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _SERVES = "magnetar standalone --config broker.conf --data-dir data &"
@@ -18,16 +18,8 @@ for _ in $(seq 600); do grep -q "is serving" said && break; sleep 0.1; done
 grep "is serving" said"""
 
 
-def free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return ports
-
-
 def script() -> str:
-    binary, http = free_ports(2)
+    binary, http = free_port(), free_port()
     text = "\n\n".join(blocks_of(PAGE)).replace("6651", str(binary)).replace("8443", str(http))
     assert text.count(_SERVES) == 1
     text = text.replace(_SERVES, _WAIT)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from contextlib import closing
 
 import pytest
+from ports import free_port
 from raw_client import Client
 from server import Server
 
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
