@@ -14,20 +14,26 @@ from simulation.test_seeds import DEFAULT_SEEDS
 SEEDS = dict.fromkeys(PLANTED, DEFAULT_SEEDS) | {"snapshot in a commit": 5 * DEFAULT_SEEDS}
 
 FIRST = {
-    "terminated all the same": 89,
-    "ack lost on redelivery": 40,
-    "an end is not written": 40,
-    "debts are silence": 37,
-    "a horizon too far": 42,
-    "snapshot in a commit": 545,
-    "who is banned stays": 90,
+    "terminated all the same": 92,
+    "ack lost on redelivery": 41,
+    "an end is not written": 88,
+    "debts are silence": 61,
+    "a horizon too far": 72,
+    "snapshot in a commit": 553,
+    "who is banned stays": 116,
     "an abort is forgotten": 97,
-    "markers before the decision": 60,
-    "the commit of acknowledgements is not stored": 290,
-    "a change is not journalled": 232,
+    "markers before the decision": 68,
+    "the commit of acknowledgements is not stored": 298,
+    "a change is not journalled": 239,
+    "metadata are not compared": 12,
+    "an id is given twice": 13,
+    "off by one in trimming": 4,
+    "complete without an upload": 3,
+    "deleted before the upload is complete": 3,
+    "an empty segment stays": 3,
 }
-"""Where to begin. The first bug is planted beside so much trouble that an earlier seed fails without it; the
-others are found late."""
+"""Where to begin, which saves minutes; it moves whenever the scenario changes. The first bug is planted beside so
+much trouble that an earlier seed fails without it."""
 
 
 @pytest.mark.plants
