@@ -35,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Appends each failure, with the last lines of its report, to the file that tools/suites names.
+    """Appends each failure, with the last lines of its report and of what the test printed, to the file that
+    tools/suites names.
 
     Only the end of a long output may be kept; tools/suites prints the failures of all suites there.
     """
@@ -44,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     with Path(file).open("a", encoding="utf-8") as output:
         for outcome in ("failed", "error"):
             for report in terminalreporter.stats.get(outcome, []):
-                lines = report.longreprtext.splitlines()[-12:]
+                lines = report.longreprtext.splitlines()[-12:] + report.capstdout.splitlines()[-5:]
                 output.write("\n".join([f"=== {outcome}: {report.nodeid}", *lines, ""]))
 
 

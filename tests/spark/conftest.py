@@ -80,6 +80,8 @@ def run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Run:
         config.write_text(json.dumps({"cluster": addresses, "spark": settings, own: section}))
         code = run_pipeline(name, config, dry_run=dry_run, quiet=True)
         reports = sorted((tmp_path / "reports").glob(f"{name}-[0-9]*.json"))
-        return code, json.loads(reports[-1].read_text()) if reports else {}
+        report = json.loads(reports[-1].read_text()) if reports else {}
+        print(f"{name} ended with exit code {code}: {report.get('error')}")
+        return code, report
 
     return do
