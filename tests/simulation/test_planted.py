@@ -32,8 +32,8 @@ FIRST = {
     "deleted before the upload is complete": 3,
     "an empty segment stays": 3,
 }
-"""Where to begin, which saves minutes; it moves whenever the scenario changes. The first bug is planted beside so
-much trouble that an earlier seed fails without it."""
+"""Where to begin, which saves minutes; it moves whenever the scenario changes. For the first bug there is so
+much trouble that an earlier seed fails without the bug."""
 
 
 @pytest.mark.plants
