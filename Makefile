@@ -29,11 +29,11 @@ help:
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
-	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate, ARGS=--shadows: of shadow topics)'
+	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 150 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate, ARGS=--shadows: of shadow topics)'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make spark-on-pulsar  the tests of the Spark source against Apache Pulsar (ARGS="tests/spark/test_write.py")'
 	@echo 'make client-on-pulsar  the tests of the client, also beside the Java client, against Apache Pulsar (ARGS="tests/integration/test_client_core.py")'
-	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; 100 rounds of a cluster, brokers in trouble with 1,000 topics; hostile tenants; power cuts with new seeds for MINUTES=30'
+	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; 100 rounds of a cluster, brokers in trouble with 1,000 topics; hostile tenants; power cuts and simulations with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ $(VENV)/.to-run: pyproject.toml | $(PY)
 $(VENV)/.to-develop: pyproject.toml $(VENV)/.to-run
 	@echo 'installing the tools of development into $(VENV) ...'
 	@PYTHONPATH=src $(PY) -m magnetar.hot build & compiling=$$!; \
-	    $(PIP) install --quiet --no-build-isolation --editable '.[dev]'; installed=$$?; \
+	    $(PIP) install --quiet --no-compile --no-build-isolation --editable '.[dev]'; installed=$$?; \
 	    wait $$compiling && exit $$installed
 	@touch $@
 
-# Where PYTHONDONTWRITEBYTECODE is set, each process would compile its modules again.
+# Python compiles what it imports, once; where PYTHONDONTWRITEBYTECODE is set, each process would do so again.
 setup: $(VENV)/.to-develop
 	@$(PY) -m magnetar.hot build
-	@$(PY) -m compileall -q src
+	@$(PY) -m compileall -q $(if $(PYTHONDONTWRITEBYTECODE),-j 0 src $(VENV)/lib,src)
 
 # --- to use ----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ geo: setup
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit BESIDE simulation faults fuzz integration doors BESIDE spark cluster
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit BESIDE simulation+fuzz+spark faults integration doors cluster
 
 check: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/check.py $(BASE)

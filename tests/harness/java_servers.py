@@ -16,6 +16,8 @@ from ports import free_port
 from process_signals import send
 
 SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
+ARCHIVE = SERVERS / "target" / "lib" / "classes.jsa"
+"""Written by ``class_archive``; it is removed with the jars it belongs to."""
 _READY_SECONDS = 240.0
 """Apache Pulsar takes six of them; eighty were seen on a machine that was busy otherwise."""
 _PACKAGES = (
@@ -77,6 +79,8 @@ def java(folder: Path, heap_megabytes: int = 128) -> list[str]:
         f"-XX:MaxDirectMemorySize={max(heap_megabytes, 128)}m",
     ]
     command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    if ARCHIVE.exists():
+        command.append(f"-XX:SharedArchiveFile={ARCHIVE}")
     for package in _PACKAGES:
         command += ["--add-opens", f"{package}=ALL-UNNAMED"]
     command += [

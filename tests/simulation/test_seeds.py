@@ -7,7 +7,7 @@ import pytest
 from simulation.scenario import Scenario
 from simulation.seeds import one_by_one, seeds
 
-DEFAULT_SEEDS = 300
+DEFAULT_SEEDS = 150
 _GROUPS = 12
 
 
