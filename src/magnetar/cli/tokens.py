@@ -196,11 +196,21 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a new file with the given permissions; an existing file of this name is deleted first."""
-    path.unlink(missing_ok=True)
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(number, "wb") as file:
-        file.write(data)
+    """Writes a file with the given permissions, which replaces an existing file of this name once it is
+    complete; writes to an existing device or pipe, such as /dev/stdout.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _one_key(parsed: argparse.Namespace, name: str, what: str) -> None:

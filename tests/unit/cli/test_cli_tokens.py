@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
+import os
 import stat
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import jwt
 import pytest
@@ -93,6 +96,31 @@ def test_a_pair_of_keys_and_a_token_of_it(output: Output, tmp_path: Path, algori
     other = "RS256" if algorithm.startswith("ES") else "ES256"
     output.of("create", "-a", other, "-pk", private, "-s", "alice", code=1)
     assert "this kind of key cannot be used" in output.error
+
+
+def test_an_existing_file_is_replaced_as_a_whole_and_a_pipe_is_written_to(
+    output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, pipe = tmp_path / "key", tmp_path / "pipe"
+    key.write_bytes(b"old")
+
+    def full(descriptor: int, mode: str) -> NoReturn:
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as without_room:
+        without_room.setattr(os, "fdopen", full)
+        output.of("create-secret-key", "--output", key, code=1)
+    assert key.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["key"]
+    output.of("create-secret-key", "--output", key)
+    assert len(key.read_bytes()) == 32
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    output.of("create-secret-key", "--output", pipe)
+    assert len(os.read(reader, 100)) == 32
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_what_pulsar_has_written_is_read(output: Output) -> None:
