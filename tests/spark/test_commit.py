@@ -65,7 +65,7 @@ def values(cluster: Cluster, topic: str) -> list[str]:
     reader = cluster.client.create_reader(topic, MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(10_000).data().decode())
+        found.append(reader.read_next(120_000).data().decode())
     reader.close()
     return found
 

@@ -58,7 +58,7 @@ def drain(cluster: Cluster, topic: str, name: str, found: dict[MessageId, str]) 
     last = consumer.get_last_message_id()
     newest = max(found, default=None)
     while last.entry_id() >= 0 and (newest is None or not _is_at_end(newest, last)):
-        message = consumer.receive(30_000)
+        message = consumer.receive(120_000)
         newest = message.message_id() if newest is None else max(newest, message.message_id())
         key = message.data().decode().split(":")[0]
         assert message.partition_key() == key

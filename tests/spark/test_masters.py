@@ -67,7 +67,7 @@ def test_topics_are_written_read_and_streamed(master: str, tmp_path: Path, topic
         reader = cluster.client.create_reader(f"{topic}-copy", MessageId.earliest)
         found = []
         while reader.has_message_available():
-            found.append(int(reader.read_next(10_000).data()))
+            found.append(int(reader.read_next(120_000).data()))
         cluster.close()
     finally:
         server.close()

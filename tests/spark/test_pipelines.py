@@ -35,7 +35,7 @@ def messages(cluster: Cluster, topic: str) -> list[Message]:
     reader = cluster.client.create_reader(topic, MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(10_000))
+        found.append(reader.read_next(120_000))
     reader.close()
     return found
 

@@ -36,7 +36,7 @@ TRIES = 6
 NAMESPACE = "persistent://public/default"
 DAY = 86_400
 
-pytestmark = pytest.mark.timeout(600 + MESSAGES // 200)
+pytestmark = pytest.mark.timeout(1200 + MESSAGES // 200)
 
 Section = dict[str, Any]
 
@@ -81,7 +81,7 @@ class World:
         reader = self.client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
         found = []
         while reader.has_message_available():
-            each = reader.read_next(30_000)
+            each = reader.read_next(120_000)
             found.append(
                 (each.data(), each.partition_key(), each.event_timestamp() // 1000, each.properties())
             )

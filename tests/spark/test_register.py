@@ -42,7 +42,7 @@ def test_workers_run_in_the_interpreter_that_has_the_source(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert "rows: 3" in ended.stdout, ended.stderr[-2000:]

@@ -98,7 +98,7 @@ class Churn(threading.Thread):
                 producer.send_async(os.urandom(500), lambda *_: None)
             producer.flush()
             for _ in range(50):
-                message = consumer.receive(10_000)
+                message = consumer.receive(120_000)
             consumer.acknowledge_cumulative(message)
             self.messages += 50
         producer.close()

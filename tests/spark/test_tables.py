@@ -455,7 +455,7 @@ def tried(line: str, folder: Path) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, (line, ended.stderr)

@@ -30,7 +30,7 @@ LIVES = 6
 TOPIC = "persistent://public/default/orders"
 NAME = ("public", "default", "orders")
 
-pytestmark = pytest.mark.timeout(600 + MESSAGES // 200)
+pytestmark = pytest.mark.timeout(1200 + MESSAGES // 200)
 
 
 class Order(pulsar.schema.Record):

@@ -112,7 +112,7 @@ def stops(choice: dict[str, str], folder: Path, step: str, batch_id: int, files:
         json.dumps([asdict(each) for each in files]),
     ]
     program = Path(__file__).parent / "killed_commit.py"
-    ended = subprocess.run([sys.executable, program, *said], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, program, *said], capture_output=True, text=True, timeout=600)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 

@@ -102,7 +102,7 @@ def messages(cluster: Cluster, topic: str) -> list[Message]:
     reader = cluster.client.create_reader(topic, MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(10_000))
+        found.append(reader.read_next(120_000))
     reader.close()
     return found
 
@@ -129,7 +129,7 @@ def test_the_official_client_reads_records_by_its_own_schema(
         topic, "official", schema=made, initial_position=pulsar.InitialPosition.Earliest
     )
     for number in range(3):
-        found = consumer.receive(10_000).value()
+        found = consumer.receive(120_000).value()
         assert (found.number, found.small, found.name) == (number, number, f"ż{number}")
         assert (found.price, found.paid) == (number / 4, number % 2 == 0)
         assert (found.tags, found.counts) == (["a", str(number)], {"n": number})
@@ -162,7 +162,7 @@ def test_the_topics_schema_is_used_where_it_fits(
     reader = official.create_reader(
         topic, pulsar.MessageId.earliest, schema=AvroSchema(None, schema_definition=NARROW)
     )
-    found = [reader.read_next(10_000).value() for _ in range(6)]
+    found = [reader.read_next(120_000).value() for _ in range(6)]
     reader.close()
     assert [each["number"] for each in found] == [0, 1, 2, 0, 1, 2]
     assert [each["customer"] for each in found] == ["Ada"] * 3 + [None] * 3
@@ -236,7 +236,7 @@ def test_primitives_follow_the_schema_of_the_topic(
     texts = f"{topic}-texts"
     write(frame_of(spark, "'x' as value"), cluster, texts, value_schema="register")
     reader = official.create_reader(texts, pulsar.MessageId.earliest, schema=StringSchema())
-    assert reader.read_next(10_000).value() == "x"
+    assert reader.read_next(120_000).value() == "x"
     reader.close()
 
 
@@ -252,7 +252,7 @@ def test_a_named_write_to_partitions_declares_its_schema_each_time(
     assert found.dtypes[0] == ("number", "bigint")
     assert sorted(row.number for row in found.collect()) == list(range(50))
     reader = official.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
-    assert reader.read_next(10_000)._message.int_schema_version() == 0
+    assert reader.read_next(120_000)._message.int_schema_version() == 0
     reader.close()
 
 
