@@ -131,9 +131,9 @@ def test_a_named_write_is_done_once(
         ),
         ({"writeId": "x", "delivery": "at-least-once"}, "value", "'delivery' is at-least-once"),
         ({"delivery": "exactly-once"}, "value", "requires 'writeId' and 'stagingDir'"),
-        ({"value.encoding": "bytes"}, "value, 1 as other", "requires one column value"),
+        ({"value.encoding": "bytes"}, "value, 1 as other", "requires one column 'value'"),
         ({}, "value, 1 as __key", "__key must be binary or string, not int"),
-        ({}, "'k' as __key", "there is no column value"),
+        ({}, "'k' as __key", "no column 'value'"),
         (
             {},
             "value, 'non-persistent://public/default/x' as __topic",
@@ -154,5 +154,5 @@ def test_a_topic_is_never_overwritten(spark: SparkSession, cluster: Cluster, top
     frame = numbers(spark, 1)
     with pytest.raises(Exception, match="overwrit"):
         frame.write.format("pulsar").options(**cluster.options(topic=topic)).mode("overwrite").save()
-    with pytest.raises(Exception, match="set the option 'topic' or add a column __topic"):
+    with pytest.raises(Exception, match="set the option 'topic' or add a column '__topic'"):
         write(frame, cluster)

@@ -379,7 +379,7 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends the entries of [first, end) of which all messages stay to ``out``, with their ids, and
+        """Appends to ``out`` the entries of [first, end) whose messages all stay, with their ids, and
         their end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
 
         :return: the index of the entry where the call stopped (see :meth:`left_of`), or ``end``

@@ -37,8 +37,8 @@ _MOST_IN_MEMORY = 2
 _BLOCKS_AT_ONCE = 500
 """The maximum number of blocks of entries that one call of :meth:`DelayTracker.behind` skips."""
 _WORTH_SAVING = 10_000
-"""The number of records in memory from which on closing saves the index. Fewer entries can be read again from
-the topic in the same time."""
+"""Closing saves the index if at least this number of records is in memory. Fewer entries can be read again
+from the topic in the same time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ class IsolationPolicy:
     min_available: int
     """The number of available primary brokers below which secondary ones are used, too."""
     usage_threshold: int
-    """The usage in percent from which on a primary broker does not count as available; 100: all primary
-    brokers count as available."""
+    """A primary broker with this usage, in percent, or a higher one does not count as available; 100: all
+    primary brokers count as available."""
     _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
 
     @classmethod

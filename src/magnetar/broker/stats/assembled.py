@@ -45,7 +45,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 Json = dict[str, object]
 _SLICES = "statistics"
 _MANY = 100
-"""The number of subscriptions of a topic from which on its statistics yield to other tasks first."""
+"""The statistics of a topic with at least this number of subscriptions yield to other tasks first."""
 NO_TIME = 0
 """The publish time of the first unconsumed message if a subscription has no backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))

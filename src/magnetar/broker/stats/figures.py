@@ -254,7 +254,7 @@ class TopicMetrics:
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
     replication: Sequence[ReplicationMetrics] = ()
-    """The replication to each other cluster."""
+    """The metrics of replication, one object for each remote cluster."""
     shadows: Sequence[ReplicationMetrics] = ()
     """The replication to each shadow topic."""
     compaction: CompactionMetrics | None = None

@@ -288,7 +288,7 @@ def _replicators(topic: AnyTopic) -> Mapping[str, AnyReplicating]:
 
 
 def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
-    """Returns the metrics of the replication to each other cluster."""
+    """Returns the metrics of replication, one object for each remote cluster."""
     inbound = _inbound(topic) if topic.replicators else {}
     if isinstance(topic, NonPersistentTopic):
         return [

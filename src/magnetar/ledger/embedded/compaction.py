@@ -427,10 +427,12 @@ class Compaction:
     def _begin(self, parts: list[_LivePart], opened: dict[int, File], ids: Iterator[int]) -> Rewriting:
         """Starts writing the new segments. Runs on the worker."""
         files = self._segments.files
-        wanted = sum(part.runs.stored() for part in parts)
+        needed = sum(part.runs.stored() for part in parts) + self._settings.segment_bytes // 4
         free = self._io.disk.free_bytes()
-        if free < wanted + self._settings.segment_bytes // 4:
-            raise SpaceExhausted(f"compaction must rewrite {wanted} bytes, but only {free} bytes are free")
+        if free < needed:
+            raise SpaceExhausted(
+                f"compaction needs {needed} free bytes of disk space, but only {free} are free"
+            )
         for part in parts:
             if part.segment_id not in opened:
                 opened[part.segment_id] = files.open(part.segment_id)

@@ -72,7 +72,7 @@ class EmbeddedSettings:
     """A segment of the log is rewritten once, sorted by ledger, when this many sealed segments follow it,
     unless its runs are already long (see ``sorted_run_bytes``)."""
     sorted_run_bytes: int = 64 << 10
-    """The average length in bytes from which on the runs of a segment count as long."""
+    """The runs of a segment count as long if their average length is at least this number of bytes."""
     small_segments: int = 8
     """The number of sealed segments below half the normal size at which they are merged."""
     cursor_write_interval: float = 0.1

@@ -239,7 +239,7 @@ def _root(definition: object) -> Descriptor:
         if isinstance(definition, list):
             return _described_by_numbers(pool, definition)
         if not isinstance(definition, dict):
-            raise ValueError(f"it is {str(definition)[:200]!r}")
+            raise ValueError(f"{str(definition)[:200]!r} is neither a list nor a JSON object")
         files = FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"], validate=True))
         for file in _in_order(files):
             pool.Add(file)

@@ -75,9 +75,9 @@ def check_columns(schema: StructType, options: QueryOptions) -> Content:
         found = named.get(name)
         if found is not None and not any(_same(found, each) for each in allowed):
             wanted = " or ".join(each.simpleString() for each in allowed)
-            raise InvalidRows(f"the column {name} must be {wanted}, not {found.simpleString()}")
+            raise InvalidRows(f"the column '{name}' must be {wanted}, not {found.simpleString()}")
     if TOPIC not in named and not options.topic:
-        raise InvalidRows(f"the topic is missing: set the option 'topic' or add a column {TOPIC}")
+        raise InvalidRows(f"the topic is missing: set the option 'topic' or add a column '{TOPIC}'")
     return Content(schema, options)
 
 
@@ -107,7 +107,9 @@ class Content:
         self._fields = fields
         self._names = [field.name for field in fields]
         if not fields:
-            raise InvalidRows(f"there is no column {VALUE}, and all other columns begin with __")
+            raise InvalidRows(
+                f"the rows have no column '{VALUE}', and the names of all other columns begin with __"
+            )
         self._single = self._names == [VALUE]
         plain = self._single and fields[0].dataType in (BinaryType(), StringType())
         self._asked = options.value_encoding
@@ -116,11 +118,11 @@ class Content:
         found = ", ".join(field.simpleString() for field in fields)
         if self._asked == "bytes" and not plain:
             raise InvalidRows(
-                f"'value.encoding=bytes' requires one column {VALUE} of bytes or text, not {found}"
+                f"'value.encoding=bytes' requires one column '{VALUE}' of bytes or text, not {found}"
             )
         if self._asked == "primitive" and not (self._single and type(fields[0].dataType) in _KINDS):
             raise InvalidRows(
-                f"'value.encoding=primitive' requires one column {VALUE} of a primitive type, not {found}"
+                f"'value.encoding=primitive' requires one column '{VALUE}' of a primitive type, not {found}"
             )
         self._bytes = self._asked == "bytes" or (plain and not self._asked)
         if self.by_schema:
@@ -168,7 +170,7 @@ class Content:
             )
         if self._asked not in ("", "primitive") or not self._single:
             raise InvalidRows(
-                f"{topic} has a schema of type {found.kind}, which requires one column {VALUE} with "
+                f"{topic} has a schema of type {found.kind}, which requires one column '{VALUE}' with "
                 f"'value.encoding=primitive', not {self._asked or ', '.join(self._names)}"
             )
         column: StructField = self._fields[0]
