@@ -86,7 +86,7 @@ geo: setup
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit BESIDE simulation+fuzz+spark faults integration doors cluster
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit BESIDE simulation+fuzz+spark+doors faults integration cluster
 
 check: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/check.py $(BASE)

@@ -40,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
     Only the end of a long output may be kept; tools/suites prints the failures of all suites there.
     """
-    if not (file := os.environ.get("MAGNETAR_FAILURES")):
+    if not (file := os.environ.get("MAGNETAR_FAILURES")) or hasattr(terminalreporter.config, "workerinput"):
         return
     with Path(file).open("a", encoding="utf-8") as output:
         for outcome in ("failed", "error"):

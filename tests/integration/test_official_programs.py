@@ -9,6 +9,9 @@ import ast
 import contextlib
 import io
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 __all__ = ["broker", "topic"]
 
 PROGRAMS = sorted((Path(__file__).parent / "clients" / "programs").glob("*.py"))
+CRASHES = {"table_view"}
+"""Programs that the official package sometimes ends with SIGSEGV after they have printed everything: version
+3.13 uses a reader that ``TableView.close`` has freed (``TableViewImpl::readTailMessage``)."""
 IMPORTS = (
     (r"^import pulsar\.asyncio$", "import magnetar.pulsar.asyncio"),
     (r"^import pulsar$", "import magnetar.pulsar as pulsar"),
@@ -68,6 +74,14 @@ def test_a_program_prints_what_it_prints_with_the_official_client(
         "PRIVATE_KEY": keys[1],
         "PARTITION": partition,
     }
+    if package == "pulsar" and program.stem in CRASHES:
+        variables = {name: value for name, value in given.items() if isinstance(value, str)}
+        # The package logs to standard output.
+        alone = f"import sys\nsys.stdout = sys.stderr\nglobals().update({variables!r})\n{text}"
+        ended = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=False)
+        assert ended.returncode in (0, -signal.SIGSEGV), ended.stderr
+        assert ended.stderr.strip() == expected.strip()
+        return
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(text, str(program), "exec"), given)

@@ -16,7 +16,7 @@ _FOUND_LATE = {
     "goes on where it was after a cut": 3,
 }
 """Where to begin with bugs that earlier seeds do not show; it moves whenever scenarios change."""
-_GROUPS = 8
+_GROUPS = 4
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

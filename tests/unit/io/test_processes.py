@@ -59,7 +59,7 @@ def _alive(pid: int) -> bool:
     """Whether it does anything any more: one that ended and nobody asked about yet does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
