@@ -80,7 +80,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "to start from",
     )
     pipeline.add_argument(
-        "of", metavar="PIPELINE", nargs="?", help="pipeline whose configuration init prints"
+        "of", metavar="PIPELINE", nargs="?", help="after 'init': pipeline whose configuration is printed"
     )
     pipeline.add_argument(
         "--config",

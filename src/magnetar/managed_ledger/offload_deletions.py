@@ -182,4 +182,6 @@ def _decode(path: str, name: str, value: bytes) -> tuple[int, str, Offload]:
         place = Offload(UUID(uuid), str(found["driver"]), properties, complete=complete)
         return int(ledger_id), str(found["managedLedger"]), place
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MetadataDamaged(f"{path} is not the note of an offloaded ledger: {error}") from error
+        raise MetadataDamaged(
+            f"{path} is not a valid record of an offloaded ledger to delete: {error}"
+        ) from error

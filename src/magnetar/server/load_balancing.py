@@ -102,12 +102,12 @@ class LoadBalancing:
         return manager
 
     def desk(self) -> LoadDesk:
-        """The interface for other parts of the broker; available once the broker's ownership exists."""
+        """Load balancing, as other parts of the broker see it; available as soon as :attr:`manager` is."""
         return LoadDesk(self.manager, self.reporter)
 
     @property
     def manager(self) -> LoadManager:
-        """The current load manager; available once the broker exists."""
+        """The current load manager; available once the broker has been created."""
         return self._managers[-1]
 
     def start(self, served: ServedTopics) -> None:

@@ -177,7 +177,7 @@ def unpack_marks(packed: bytes) -> bytearray:
 
 
 def encode_state(state: SavedState) -> list[bytes]:
-    """Returns the entries of the ledger with the saved state."""
+    """Encodes a saved state as the entries of the ledger that keeps it."""
     fences = array("q")
     runs = []
     for run in state.runs:

@@ -85,7 +85,7 @@ def _decode(slot: bytes, store_id: bytes) -> LogEnd | None:
 
 
 class LogEndFile:
-    """Records the end of the log, one record at a time."""
+    """The file that stores the position at which the log ends; one write at a time."""
 
     def __init__(
         self, io: Io, directory: str, store_id: bytes, worker: Worker, failure: StoreFailure
