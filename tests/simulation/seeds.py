@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import pytest
 
 
 def seeds(default: int) -> range:
@@ -19,6 +21,28 @@ def one_by_one(chosen: range) -> Iterator[int]:
         yield seed
         if number % 8 == 0:
             free_worlds()
+
+
+def one_finds(
+    bug: str,
+    chosen: range,
+    run: Callable[[int], object],
+    found: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
+) -> None:
+    """Runs seeds until one fails; fails if none does.
+
+    :param bug: the name of the planted bug
+    :param found: the exceptions of a seed that finds it; errors of the code that plants it are raised
+    """
+    for seed in one_by_one(chosen):
+        try:
+            run(seed)
+        except found as error:
+            if isinstance(error, TypeError | AttributeError | NameError):
+                raise
+            print(f"{bug}: found at seed {seed}: {error!r}"[:500])
+            return
+    pytest.fail(f"{bug}: not found by {len(chosen)} seeds from {chosen.start} on")
 
 
 def free_worlds() -> None:

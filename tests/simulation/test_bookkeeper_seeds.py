@@ -6,7 +6,7 @@ import pytest
 
 from simulation.bookkeeper.planted import PLANTED
 from simulation.bookkeeper.scenario import Scenario
-from simulation.seeds import one_by_one, seeds
+from simulation.seeds import one_by_one, one_finds, seeds
 
 DEFAULT_SEEDS = 100
 _PLANTED_SEEDS = 200
@@ -57,12 +57,4 @@ def test_a_seed_is_one_run() -> None:
 def test_a_planted_bug_is_found(name: str) -> None:
     first = _FOUND_LATE.get(name, 0)
     with PLANTED[name]():
-        for seed in range(first, first + _PLANTED_SEEDS):
-            try:
-                Scenario(seed).run()
-            except BaseException as error:
-                if isinstance(error, TypeError | AttributeError | NameError):
-                    raise
-                print(f"{name}: found at seed {seed}: {error!r}"[:500])
-                return
-    pytest.fail(f"{name}: not found by {_PLANTED_SEEDS} seeds from {first} on")
+        one_finds(name, range(first, first + _PLANTED_SEEDS), lambda seed: Scenario(seed).run())

@@ -8,7 +8,7 @@ from simulation.brokers.deletions import Deletions
 from simulation.brokers.planted import PLANTED, PLANTED_IN_DELETIONS, PLANTED_IN_RECREATIONS
 from simulation.brokers.recreations import Recreations
 from simulation.brokers.scenario import Scenario
-from simulation.seeds import one_by_one, seeds
+from simulation.seeds import one_by_one, one_finds, seeds
 from simulation.trace import Violation
 
 DEFAULT_SEEDS = 32
@@ -69,13 +69,7 @@ def test_what_is_used_is_not_deleted_and_what_is_not_is(group: int) -> None:
 @pytest.mark.parametrize("name", list(PLANTED_IN_DELETIONS))
 def test_a_bug_planted_into_deletions_is_found(name: str) -> None:
     with PLANTED_IN_DELETIONS[name]():
-        for seed in range(DEFAULT_SEEDS):
-            try:
-                Deletions(seed).run()
-            except Violation as error:
-                print(f"{name}: found at seed {seed}: {error!r}"[:500])
-                return
-    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
+        one_finds(name, range(DEFAULT_SEEDS), lambda seed: Deletions(seed).run(), Violation)
 
 
 @pytest.mark.parametrize("group", range(_GROUPS))
@@ -95,25 +89,11 @@ def test_a_former_owner_writes_nothing_to_a_topic_that_was_created_again(group: 
 @pytest.mark.parametrize("name", list(PLANTED_IN_RECREATIONS))
 def test_a_bug_planted_into_recreations_is_found(name: str) -> None:
     with PLANTED_IN_RECREATIONS[name]():
-        for seed in range(DEFAULT_SEEDS):
-            try:
-                Recreations(seed).run()
-            except Violation as error:
-                print(f"{name}: found at seed {seed}: {error!r}"[:500])
-                return
-    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
+        one_finds(name, range(DEFAULT_SEEDS), lambda seed: Recreations(seed).run(), Violation)
 
 
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
     first = _FOUND_LATE.get(name, 0)
     with PLANTED[name]():
-        for seed in range(first, first + DEFAULT_SEEDS):
-            try:
-                Scenario(seed).run()
-            except BaseException as error:
-                if isinstance(error, TypeError | AttributeError | NameError):
-                    raise
-                print(f"{name}: found at seed {seed}: {error!r}"[:500])
-                return
-    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds from {first} on")
+        one_finds(name, range(first, first + DEFAULT_SEEDS), lambda seed: Scenario(seed).run())

@@ -14,7 +14,7 @@ from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
 from simulation.brokers.coordinators import Coordinated
 from simulation.planted import told_too_early
-from simulation.seeds import one_by_one, seeds
+from simulation.seeds import one_by_one, one_finds, seeds
 from simulation.trace import Violation
 
 DEFAULT_SEEDS = 24
@@ -80,10 +80,5 @@ def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     owner, name, instead = PLANTED[bug]
     monkeypatch.setattr(owner, name, instead)
     first = _FOUND_LATE.get(bug, 0)
-    for seed in one_by_one(range(first, first + 40)):
-        story = Coordinated(seed)
-        try:
-            story.run()
-        except (Violation, BrokenInvariant):
-            return
-    pytest.fail("no seed finds it")
+    found = (Violation, BrokenInvariant)
+    one_finds(bug, range(first, first + 40), lambda seed: Coordinated(seed).run(), found)

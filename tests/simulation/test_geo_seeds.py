@@ -6,7 +6,7 @@ import pytest
 
 from simulation.geo.planted import PLANTED
 from simulation.geo.scenario import Scenario
-from simulation.seeds import one_by_one, seeds
+from simulation.seeds import one_by_one, one_finds, seeds
 
 DEFAULT_SEEDS = 50
 _PLANTED_SEEDS = 100
@@ -53,12 +53,4 @@ def test_a_producer_that_is_closed_as_soon_as_it_is_connected_is_connected_again
 def test_a_bug_planted_into_replication_is_found(name: str) -> None:
     first = _FOUND_LATE.get(name, 0)
     with PLANTED[name]():
-        for seed in range(first, first + _PLANTED_SEEDS):
-            try:
-                Scenario(seed).run()
-            except BaseException as error:
-                if isinstance(error, TypeError | AttributeError | NameError):
-                    raise
-                print(f"{name}: found at seed {seed}: {error!r}"[:500])
-                return
-    pytest.fail(f"{name}: not found by {_PLANTED_SEEDS} seeds from {first} on")
+        one_finds(name, range(first, first + _PLANTED_SEEDS), lambda seed: Scenario(seed).run())
