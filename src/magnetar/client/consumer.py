@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.hot_messages import runs_of
+from magnetar.client.interceptors import ConsumerEventListener, notify
 from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by, redeliveries_of
 from magnetar.client.message_id import MessageId
@@ -34,11 +34,8 @@ from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
 
 if TYPE_CHECKING:
-    from magnetar.client.interceptors import ConsumerEventListener
     from magnetar.client.transactional_acks import TransactionalAcknowledgements
     from magnetar.client.transactions import AnyTransaction
-
-log = logging.getLogger(__name__)
 
 
 class Consumer(Attached, Listened, AsyncMessages):
@@ -79,6 +76,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         loop = services.io.loop
         self._loop = loop
         self._options = options
+        self._partition = TopicName.parse(topic).partition_index
         self._subscription = subscription
         self._name = options.consumer_name or services.io.randomness.token(5).hex()
         self._end_of_topic = False
@@ -112,7 +110,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             attachment,
             options,
             commands,
-            partition=TopicName.parse(topic).partition_index,
+            partition=self._partition,
             taken=taken,
             acks=acks,
             memory=services.memory,
@@ -281,11 +279,10 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     def active_changed(self, active: bool) -> None:
         """Called when the broker has chosen the active consumer of a Failover subscription."""
-        partition = TopicName.parse(self.topic()).partition_index
         if active:
-            self._event("became_active", lambda listener: listener.became_active(self, partition))
+            self._event("became_active", lambda listener: listener.became_active(self, self._partition))
         else:
-            self._event("became_inactive", lambda listener: listener.became_inactive(self, partition))
+            self._event("became_inactive", lambda listener: listener.became_inactive(self, self._partition))
 
     def end_of_topic(self) -> None:
         self._end_of_topic = True
@@ -293,10 +290,7 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     def _event(self, name: str, call: Callable[[ConsumerEventListener], None]) -> None:
         if (listener := self._options.consumer_event_listener) is not None:
-            try:
-                call(listener)
-            except Exception:
-                log.exception("%s of %r failed", name, listener)
+            notify(name, listener, call)
 
     # Acknowledging
 

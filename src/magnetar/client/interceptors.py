@@ -230,6 +230,18 @@ class BeforeRead(ConsumerInterceptor):
 
 
 Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)
+Notified = TypeVar("Notified")
+
+
+def notify(name: str, notified: Notified, call: Callable[[Notified], object]) -> None:
+    """Calls a method of an interceptor or event listener; logs its exception.
+
+    :param name: the name of the method, for the log
+    """
+    try:
+        call(notified)
+    except Exception:
+        log.exception("%s of %r failed", name, notified)
 
 
 class _Chain(Generic[Kind]):
@@ -247,10 +259,7 @@ class _Chain(Generic[Kind]):
         :param name: the name of the method, for the log
         """
         for interceptor in self._interceptors:
-            try:
-                call(interceptor)
-            except Exception:
-                log.exception("%s of %r failed", name, interceptor)
+            notify(name, interceptor, call)
 
     def partitions_changed(self, topic: str, partitions: int) -> None:
         self.each("on_partitions_change", lambda one: one.on_partitions_change(topic, partitions))
