@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,11 +28,6 @@ class _Archiving(ApacheStandalone):
         command.insert(command.index("java") + 1, f"-XX:ArchiveClassesAtExit={self.archive}")
         return command
 
-    def end(self) -> None:
-        assert self._process is not None
-        self.signal(signal.SIGTERM)
-        self._process.wait(_END_SECONDS)
-
 
 def archive_classes(folder: Path) -> None:
     """Writes the archive, unless there is one.
@@ -48,7 +42,7 @@ def archive_classes(folder: Path) -> None:
         server.start()
         # A message is written and read.
         assert server.ask("GET", "/admin/v2/brokers/health") == (200, b"ok"), server.said()
-        server.end()
+        server.stop(_END_SECONDS)
     finally:
         server.close()
     server.archive.rename(ARCHIVE)

@@ -158,12 +158,12 @@ class JavaServer:
             self._process.wait()
             self._process = None
 
-    def stop(self) -> None:
-        """Lets it end in its own way."""
+    def stop(self, seconds: float = 30) -> None:
+        """Lets it end in its own way, within this time."""
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(30)
+                self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ports import free_port
 from pyarrow import fs
 
 from magnetar.spark.pipelines.table_files import ACCESS_OPTIONS, TableFolder
@@ -22,9 +23,7 @@ def object_store() -> Iterator[TableFolder]:
 
     The store must not run in this process: libraries hold the interpreter while they wait for its answers.
     """
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = int(listening.getsockname()[1])
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -133,7 +133,7 @@ def test_a_named_write_is_done_once(
         ({"delivery": "exactly-once"}, "value", "requires 'writeId' and 'stagingDir'"),
         ({"value.encoding": "bytes"}, "value, 1 as other", "requires one column 'value'"),
         ({}, "value, 1 as __key", "'__key' must be binary or string, not int"),
-        ({}, "'k' as __key", "no column 'value'"),
+        ({}, "'k' as __key", "the rows have no column 'value'"),
         (
             {},
             "value, 'non-persistent://public/default/x' as __topic",
