@@ -94,7 +94,7 @@ class LedgerList:
                 return (summary.ledger_id, min(entry_id, summary.entries))
             index += 1
             entry_id = 0
-        raise AssertionError("unreachable: the last ledger always answers")
+        raise AssertionError("unreachable: the loop returns at the last ledger")
 
     def after(self, position: Position) -> Position:
         """Returns the first readable position after the given one."""

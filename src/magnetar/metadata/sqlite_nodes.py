@@ -133,12 +133,12 @@ class SqliteNodes:
             "SELECT metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id FROM progress"
         )
         if len(rows) != 1:
-            raise NodeDamaged(f"the table progress has {len(rows)} rows instead of 1")
+            raise NodeDamaged(f"the table 'progress' has {len(rows)} rows instead of 1")
         metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id = rows[0]
         numbers = (generation, nodes, checksum, next_ledger_id)
         whole = all(isinstance(number, int) for number in numbers) and isinstance(ledger_store, bytes)
         if not whole or not isinstance(metadata_id, bytes) or len(metadata_id) != IDENTITY_BYTES:
-            raise NodeDamaged("a column of the table progress has the wrong type")
+            raise NodeDamaged("a column of the table 'progress' has the wrong type")
         return Progress(metadata_id, generation, Tally(nodes, checksum % _WORD), ledger_store, next_ledger_id)
 
     def count_all(self) -> Tally:

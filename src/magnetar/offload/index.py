@@ -164,7 +164,7 @@ def _closed(data: bytes) -> LedgerRecord:
         elif tag & 7 == 0:
             numbers[tag >> 3] = value
         else:
-            raise ValueError(f"no LedgerInfo: field {tag >> 3} has type {tag & 7}")
+            raise ValueError(f"not a valid LedgerInfo: field {tag >> 3} has type {tag & 7}")
     if numbers.get(_ENTRIES, 0) < 1:
         raise ValueError("a LedgerInfo without entries")
     return ledger_metadata.without_bookies(

@@ -54,9 +54,9 @@ class DigestClient:
         asked = _directives(challenge)
         nonce = asked.get("nonce", "")
         if not nonce or asked.get("algorithm") != "md5-sess":
-            raise DigestRefused("its challenge is not a valid DIGEST-MD5 challenge")
+            raise DigestRefused("the challenge of the server is not a valid DIGEST-MD5 challenge")
         if "auth" not in asked.get("qop", "auth").split(","):
-            raise DigestRefused(f"it requires qop={asked['qop']}, but only qop=auth is supported")
+            raise DigestRefused(f"the server requires qop={asked['qop']}, but only qop=auth is supported")
         credentials, realm = self._credentials, asked.get("realm", "")
         secret = md5(
             b":".join(map(_hashed_form, (credentials.username, realm, credentials.password))),
@@ -84,22 +84,22 @@ class DigestClient:
         """
         told = _directives(answer).get("rspauth", "")
         if not self._expected or not hmac.compare_digest(told.encode(), self._expected.encode()):
-            raise DigestRefused("it did not prove that it knows the password")
+            raise DigestRefused("the server did not prove that it knows the password")
 
 
 def _directives(data: bytes) -> Mapping[str, str]:
     if len(data) > MAX_CHALLENGE_BYTES:
-        raise DigestRefused(f"its challenge has {len(data)} bytes, above the limit of {MAX_CHALLENGE_BYTES}")
+        raise DigestRefused(f"the server sent {len(data)} bytes; at most {MAX_CHALLENGE_BYTES} are accepted")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise DigestRefused("its message is not UTF-8 text") from error
+        raise DigestRefused("the message of the server is not UTF-8 text") from error
     found: dict[str, str] = {}
     at = 0
     while at < len(text):
         match = _DIRECTIVE.match(text, at)
         if match is None or match.end() == at:
-            raise DigestRefused("its message is not a valid DIGEST-MD5 challenge")
+            raise DigestRefused("the message of the server is not a valid DIGEST-MD5 challenge")
         name, quoted, plain = match.groups()
         # A server may offer several realms: the first one is used.
         found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))

@@ -152,7 +152,7 @@ def next_frame(buffer: bytes, position: int, limit: int, max_frame: int) -> int:
         return 0
     command_size = _size_at(buffer, position + 4)
     if command_size > total - 4 or command_size < 2:
-        raise FrameError(f"command of {command_size} bytes in a frame of {total}")
+        raise FrameError(f"invalid command size {command_size} in a frame of {total} bytes")
     if limit - position - 4 < total:
         return 0
     kind = buffer[position + _COMMAND + 1]

@@ -65,7 +65,7 @@ class ProviderChain:
         for index, provider in enumerate(providers):
             if provider.method in INTERNAL or provider.method in NO_METHOD:
                 raise ProviderRefused(
-                    f"a provider cannot call its method {provider.method!r}: this name is reserved"
+                    f"{provider.method!r} is reserved: it cannot be the authentication method of a provider"
                 )
             name = names[index] if names else type(provider).__name__
             counts = AuthenticationCounts(name, provider.method)

@@ -236,5 +236,5 @@ def test_proofs_are_counted_by_provider() -> None:
 
 @pytest.mark.parametrize("method", ["", "none", "internal"])
 def test_no_provider_speaks_for_the_broker_or_for_nobody(method: str) -> None:
-    with pytest.raises(ProviderRefused, match="cannot call its method"):
+    with pytest.raises(ProviderRefused, match="cannot be the authentication method"):
         chain(simulated_io(1), [Words(method, "x")])

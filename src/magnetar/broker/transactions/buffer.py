@@ -377,8 +377,8 @@ class TransactionBuffer:
         waiting = [each for each in self.open if each not in self._decided]
         if waiting:
             raise ServiceNotReady(
-                f"The topic is terminated: the end of {txn_text(txn)} is stored when "
-                f"these transactions have ended, too: {', '.join(map(txn_text, waiting))}"
+                f"The topic is terminated: the end of {txn_text(txn)} can only be stored after "
+                f"these transactions have ended: {', '.join(map(txn_text, waiting))}"
             )
         last = self._ledger.last_confirmed
         aborted = {each: last for each in self.open if not self._decided[each]}

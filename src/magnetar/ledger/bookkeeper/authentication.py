@@ -221,7 +221,7 @@ class _Authenticating:
             return
         if said.authPluginName != _NOBODY_ASKS:
             if said.authPluginName != self._conversation.plugin:
-                raise NotAuthenticated(f"it requires authentication by {said.authPluginName!r}")
+                raise NotAuthenticated(f"the bookie requires authentication by {said.authPluginName!r}")
             reply = self._conversation.answer(said.payload)
             if reply is not None:
                 self._say(reply)

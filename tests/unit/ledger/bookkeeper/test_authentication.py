@@ -192,11 +192,11 @@ def test_a_wrong_password_is_told_as_such(caplog: pytest.LogCaptureFixture, wire
     [
         (lambda _number, _said: None, "sasl", "it does not answer SASL"),
         (lambda _number, _said: b"hello", "sasl", "not a valid DIGEST-MD5 challenge"),
-        (lambda _number, _said: CHALLENGE, "mine", "it requires authentication by 'mine'"),
+        (lambda _number, _said: CHALLENGE, "mine", "the bookie requires authentication by 'mine'"),
         (
             lambda number, _said: CHALLENGE if number == 1 else b"rspauth=0",
             "sasl",
-            "it did not prove that it knows the password",
+            "the server did not prove that it knows the password",
         ),
     ],
 )
