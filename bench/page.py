@@ -134,14 +134,15 @@ def _others(results: dict[str, Any], workload: Workload) -> list[str]:
 
 _HEAD = """# Benchmarks
 
-`make bench` writes this page. It starts Magnetar and other servers (its peers) on this machine, gives all of
-them the same work, one after another, and records every run in
-[benchmarks/results.json](benchmarks/results.json). Magnetar and its peers sync to disk before they
-acknowledge a message. A figure is the median [lowest .. highest] of its runs. A run is void and not counted
-if a message was lost, came twice, came out of order or was left over in the topic. Server CPU is the
-processor time that the operating system counts for all threads of the server's process. The peer of a row is
-Apache Pulsar, in the configuration that does best in that row, or another server; the fourth column shows
-which. A ratio is Magnetar's figure divided by the peer's figure.
+`make bench` writes this page. It starts Magnetar and other servers (its peers) on this machine, gives each of
+them the same work, one server after another, and records every run in
+[benchmarks/results.json](benchmarks/results.json). Magnetar and its peers sync each message to disk before
+they confirm it to the producer. A figure is the median of its runs; the lowest and the highest run follow in
+brackets. A run is void and not counted if a message of a persistent topic was lost, came twice, came out of
+order or was left over in the topic; of a non-persistent topic, the page shows the share of lost messages.
+Server CPU is the processor time that the operating system counts for all threads of the server's process. The
+peer of a row is Apache Pulsar 4.0.8, in the configuration that does best in that row, or another server; the
+fourth column shows which. A ratio is Magnetar's figure divided by the peer's figure.
 """
 
 
@@ -151,7 +152,8 @@ def write_page(results: dict[str, Any], docs: Path) -> None:
     lines = [_HEAD]
     lines.append("Measured on " + "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".")
     lines.append(f"{conditions['rounds']} rounds, runs of {conditions['seconds']:g} s after a warm-up.\n")
-    lines.append("| what | Magnetar | Apache Pulsar 4.0.8 | its configuration | ratio | wanted | met |")
+    columns = "measurement | Magnetar | peer | configuration of Apache Pulsar, or other server | ratio"
+    lines.append(f"| {columns} | target | target met |")
     lines.append("| --- | --- | --- | --- | --- | --- | --- |")
     starts = Workload("start", "First start to serving", _never, (_START,))
     shown = [starts, *(each for each in WORKLOADS if each.name in results["runs"])]
@@ -162,7 +164,7 @@ def write_page(results: dict[str, Any], docs: Path) -> None:
             lines.extend(rows)
     plotted = plot(results, docs / "benchmarks")
     if plotted:
-        lines.append("\n![Server CPU a message and throughput](benchmarks/overview.svg)")
+        lines.append("\n![Server CPU per message and throughput](benchmarks/overview.svg)")
     lines.append("\n## Every server\n")
     for workload in shown:
         each = _others(results, workload)

@@ -192,7 +192,7 @@ def _start_again(bench: Bench, server: Server) -> Figures:
 
 
 _CPU = "server_cpu_us_per_message"
-_US = "µs a message"
+_US = "µs per message"
 _COMPILED = ("magnetar", "pulsar", "pulsar-small")
 
 _FULL_SPEED = (
@@ -220,7 +220,7 @@ _MANY_CONSUMERS = (
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "idle",
-        "Left alone",
+        "Idle",
         _idle,
         (
             Row("memory, idle", "idle_rss_mb", "MB", less=True, bound=60),
@@ -276,7 +276,7 @@ WORKLOADS: tuple[Workload, ...] = (
         _python,
         (
             Row("server CPU", _CPU, _US, less=True, digits=2),
-            Row("throughput (the client is the bound)", "deliver_rate", "msg/s", less=False, digits=0),
+            Row("throughput (limited by the client)", "deliver_rate", "msg/s", less=False, digits=0),
         ),
         _COMPILED,
     ),
@@ -362,7 +362,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "non-persistent-java",
-        "The same with Pulsar's own Java pulsar-perf at 100,000 msg/s, which its consumer keeps up with",
+        "The same with Pulsar's own Java pulsar-perf at 100,000 msg/s",
         _java_non_persistent("-s", "100", "-db", "-r", "100000"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2), _LOST),
         _COMPILED,
@@ -400,7 +400,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "catch-up-among-many",
-        "Catch-up read of 100 topics of 1,000 while all publish (1 KB)",
+        "Catch-up read of 100 of 1,000 topics, while messages of 1 KB are published to all of them",
         _catch_up_among_many,
         (Row("read", "deliver_rate", "msg/s", less=False, ratio=2.0, digits=0),),
         _COMPILED,
@@ -415,14 +415,14 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "many-topics",
-        "1,000 topics, a producer made on each, 16 at once (official Python client)",
+        "1,000 topics, a producer created on each, 16 at the same time (official Python client)",
         _many_topics,
         (Row("topics", "topics_per_second", "topics/s", less=False, ratio=3.0, digits=0),),
         _COMPILED,
     ),
     Workload(
         "start-again",
-        "Start to serving on the data of all of the above",
+        "Start until the broker serves, with the data of all measurements above",
         _start_again,
         (Row("start", "start_seconds", "s", less=True, bound=0.5, digits=2),),
         _COMPILED,

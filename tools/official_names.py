@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "client" / "official-names.md"
 BEGIN, END = "<!-- official names: begin -->\n", "<!-- official names: end -->\n"
 MODULES = ("", ".schema", ".asyncio", ".exceptions", ".tableview", ".functions")
 REASONS = {
-    "AuthenticationAthenz": "refused: brokers and clients here have no Athenz",
+    "AuthenticationAthenz": "refused: Magnetar does not support Athenz",
     "Authentication.dynamicLibPath": "refused: the client cannot load plugins of the C++ client",
     "Authentication.authParamsString": "refused: the client cannot load plugins of the C++ client",
     "Client.io_threads": "no effect, which is logged: one thread does all input and output",
@@ -32,15 +32,15 @@ REASONS = {
     "Client.log_conf_file_path": "no effect, as in the official client",
     "Client.use_tls": "no effect, as in the official client: the service URL decides",
     "Client.subscribe.broker_consumer_stats_cache_time_ms": (
-        "no effect, which is logged: the client has no statistics of the broker"
+        "no effect, which is logged: the client does not request statistics from the broker"
     ),
     "asyncio.Client.subscribe.broker_consumer_stats_cache_time_ms": (
-        "no effect, which is logged: the client has no statistics of the broker"
+        "no effect, which is logged: the client does not request statistics from the broker"
     ),
     "asyncio.Client.subscribe.batch_receive_policy": (
         "no effect, as in the official client, whose asyncio consumers have no `batch_receive`"
     ),
-    "Function": "can be defined and tested; brokers here do not run functions",
+    "Function": "can be defined and tested; Magnetar's brokers do not run functions",
 }
 """What is refused or has no effect, by official name without ``pulsar.``"""
 INTERNAL = {
@@ -168,7 +168,7 @@ def table(official: Names) -> str:
     lines.append(f"| all errors | {', '.join(errors)} |")
     for top in sorted(top for top in members if members[top]):
         lines.append(f"| `{top}` | {', '.join(f'`{member}`' for member in members[top])} |")
-    lines += ["", "| refused, or without effect | |", "| --- | --- |"]
+    lines += ["", "| name | what differs |", "| --- | --- |"]
     lines += [f"| `{name}` | {reason} |" for name, reason in sorted(REASONS.items())]
     return "\n".join(lines) + "\n"
 

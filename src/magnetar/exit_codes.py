@@ -61,8 +61,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar backup": _TOOL,
     "magnetar broker": _BROKER,
     "magnetar check": {
-        SUCCEEDED: "a start would not be refused",
-        FAILED: "a start would be refused, the file cannot be read, or standard output was closed",
+        SUCCEEDED: "no setting prevents a start",
+        FAILED: "a setting prevents a start, the file cannot be read, or standard output was closed",
         MISUSED: _USAGE,
     },
     "magnetar compact-topic": _TOOL,
@@ -77,8 +77,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "magnetar explain": _TOOL,
     "magnetar explain-placement": _TOOL,
     "magnetar export-ledgers": {
-        SUCCEEDED: "everything was exported, or can be",
-        FAILED: "something was not exported or cannot be, or standard output was closed",
+        SUCCEEDED: "all topics were exported, or can be exported (--check)",
+        FAILED: "a topic was not exported, or cannot be exported, or standard output was closed",
         MISUSED: _USAGE,
     },
     "magnetar initialize-cluster-metadata": _TOOL,
@@ -117,7 +117,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         SUCCEEDED: "success",
         FAILED: "failure, the command is not supported yet, or standard output was closed",
         MISUSED: _USAGE,
-        VOID: "the run is void: its figures say nothing",
+        VOID: "the run is void: its results cannot be used",
     },
 }
 """The meanings of all exit codes, by command."""

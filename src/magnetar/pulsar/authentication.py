@@ -108,4 +108,4 @@ class AthenzAuthentication(PulsarAuthentication):
     def __init__(self, auth_params_string: str) -> None:
         """:raises OperationNotSupported: always"""
         check_type(str, auth_params_string, "auth_params_string")
-        raise refuse("AuthenticationAthenz", "brokers and clients here have no Athenz; use tokens or TLS")
+        raise refuse("AuthenticationAthenz", "Magnetar does not support Athenz; use tokens or TLS")
