@@ -226,8 +226,9 @@ def with_members(definition: object, *, are_named: bool, at: str = "union") -> A
 
 
 def _default_of(field: dict[str, object]) -> dict[str, object]:
-    """Returns the changed default of a field whose type is a union of several types, as part of the field;
-    otherwise nothing. In Avro, the default of a union has the first type of the union.
+    """Returns ``{"default": …}`` with the wrapped default of a field whose type is a union of several types;
+    an empty dict if the field needs no such change. In Avro, the default of a union has the union's first
+    type.
     """
     union = field["type"]
     if field.get("default") is None or not isinstance(union, list):

@@ -38,7 +38,7 @@ def writer(
     """Returns a function that converts a value to JSON text.
 
     :param default: converts values that JSON cannot represent
-    :param ensure_ascii: whether other characters than ASCII are escaped
+    :param ensure_ascii: whether characters outside ASCII are escaped
     """
     write = json.JSONEncoder(
         default=default, separators=(",", ":"), ensure_ascii=ensure_ascii, allow_nan=False

@@ -155,7 +155,7 @@ class MessageLayout:
 
 
 def _parsed_layout(fields: Any) -> MessageLayout:
-    """The inverse of :meth:`MessageLayout._described`."""
+    """Returns the layout from the list that :meth:`MessageLayout._described` returned for it."""
     return MessageLayout(
         {
             number: FieldLayout(name, kind, form, key, _parsed_layout(rest[0]) if rest else None)
@@ -270,7 +270,8 @@ def _described_by_numbers(
 ) -> Descriptor:
     """Returns a message type with the fields in a ``__PARSING_INFO__`` list, which lacks the definitions of
     nested messages and enums. Nested messages become bytes, and enums become numbers. The list does not tell
-    which fields have presence, so all fields are treated as if they had.
+    for which fields protobuf distinguishes an absent value from the default, so this is assumed for all
+    fields.
     """
     file = FileDescriptorProto(name="parsing_info.proto", syntax="proto2")
     message = file.message_type.add(name="Root")

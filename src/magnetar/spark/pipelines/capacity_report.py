@@ -86,7 +86,7 @@ NEEDS_SPARK = False
 
 
 def check(work: Work) -> None:
-    """Does nothing: the statistics come from the admin interface, whose errors are sufficient."""
+    """Does nothing: a run begins with requests to the admin interface, whose errors explain any problem."""
 
 
 def dry_run(work: Work) -> Sequence[str]:

@@ -283,8 +283,9 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
     """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind``, and with
     ``number``, their sequence number in the topic, from 1.
 
-    If the other side has only some of several equal messages, messages with an explanation count as missing
-    first, in the order of :data:`KINDS`; then the last messages do.
+    If the side ``own`` has more of several equal messages than the side ``other``, only the surplus is
+    returned: messages that come first in the order of :data:`KINDS`, and among these the last ones in the
+    topic.
 
     :param messages: the messages of the side, with their kind
     :param both: the columns ``pair`` and ``print``, and for each side a column with its number of equal

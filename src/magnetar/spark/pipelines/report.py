@@ -359,7 +359,7 @@ def _number(value: float) -> str:
 
 
 def _exact(value: float) -> str:
-    """Formats a count, with all digits if it is short."""
+    """Formats a count: an integer below 1e9 with all digits, any other number rounded."""
     return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
 
 

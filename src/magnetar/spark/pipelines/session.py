@@ -48,8 +48,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.came = False
-        """Whether an interrupt has come. It ends Spark's workers as well, so errors of Spark are then its
-        consequence.
+        """Whether an interrupt has come. An interrupt at the terminal also ends Spark's workers, so it is
+        then the cause of Spark's errors.
         """
         self._held = False
         self._before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}

@@ -121,7 +121,9 @@ class TableMarker:
     sequence: int = 0
     """The sequence number of that snapshot; later snapshots have higher ones."""
     deletions: tuple[tuple[PartitionValue, str], ...] = ()
-    """For an upserted table: buckets, each with the file of the deletions that it remembers."""
+    """For each bucket of an upserted table that remembers deletions: its partition value, and the file of
+    these deletions.
+    """
 
     def to_json(self) -> str:
         found = asdict(self)

@@ -239,7 +239,7 @@ class TableFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file is open, which takes memory until it is complete."""
+        """Whether the file was created and is not complete yet; an open file takes memory."""
         return self._writer is not None
 
     def take_held(self) -> list[pa.RecordBatch]:

@@ -82,7 +82,7 @@ def rest_catalog(address: str, options: Mapping[str, str], access: Mapping[str, 
 
     :param options: options for access to the tables' files
     :param access: options of the catalog, by the names in :data:`CATALOG_OPTIONS`
-    :raises TableError: the catalog does not answer, or refuses
+    :raises TableError: the catalog does not answer, or refuses the request
     """
     given = {CATALOG_OPTIONS[name]: value for name, value in access.items()}
     try:

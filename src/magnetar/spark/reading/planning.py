@@ -121,9 +121,9 @@ class Budget:
 def shared_out(
     connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
 ) -> dict[str, list[Range]]:
-    """Returns the parts of each topic's ranges that fit into limits for all topics together. Topics with few
-    entries are handled first, so that the unused part of their shares is available to the larger topics. If
-    fewer rows than topics are allowed, ``turn`` selects the topics that come first.
+    """Returns, for each topic, the part of its ranges that a batch reads; the limits apply to all topics
+    together. Topics with few entries are handled first, so that the unused part of their shares is available
+    to the larger topics. If fewer rows than topics are allowed, ``turn`` selects the topics that come first.
     """
     order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
     if order and rows is not None and rows < len(order):

@@ -64,8 +64,8 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
 
 def _may_begin(options: QueryOptions, batch_id: int) -> bool:
-    """Whether the staging folder may get a new producer name, because no message can have been published
-    under an earlier one, or the user accepts that.
+    """Whether the staging folder may get a new producer name: for the first batch, because no message can
+    have been published under an earlier name, or if the option for a new staging folder permits it.
     """
     return batch_id == 0 or options.new_staging
 

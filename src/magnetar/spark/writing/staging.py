@@ -182,8 +182,8 @@ class Staging:
     def claim(self, query: str) -> None:
         """Assigns the folder permanently to one query.
 
-        Another query would number its batches from 0 as well, so its first batches would be taken for
-        published ones.
+        Another query would number its batches from 0 as well, so its first batches would be mistaken for
+        batches that are already published.
 
         :param query: the id of the query in its checkpoint
         :raises InvalidOption: the folder belongs to another query
@@ -347,8 +347,8 @@ class Staging:
 
 
 def _is_past(batch_id: int, rest: str, published: int) -> bool:
-    """Whether a file can be removed after the batch ``published``. The manifest of this batch is kept,
-    because Spark can repeat a batch until Spark itself has recorded that it is done.
+    """Whether a file can be removed once the batch ``published`` is published. The manifest of the batch
+    ``published`` is kept, because Spark can repeat a batch until Spark itself has recorded the batch as done.
 
     :param batch_id: the batch of the file
     :param rest: the file's name after the batch id
