@@ -14,8 +14,9 @@ from magnetar.offload.interface import OffloadDriver
 from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
 
 _SAME_OBJECTS = "S3"
-"""The name of Pulsar's driver for other S3-compatible stores. Ledgers may be recorded with it; its objects
-have the same format as those of aws-s3."""
+"""The name of Pulsar's driver for other S3-compatible stores. Metadata of ledgers may contain this name; the
+objects of such ledgers have the same format as those of aws-s3.
+"""
 
 
 def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> OffloadDriver:
@@ -64,5 +65,5 @@ def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[
 
 
 def _named(name: str, value: str) -> Mapping[str, str]:
-    """Returns a setting under both of Pulsar's names."""
+    """Returns the value of a setting by each of the two names that Pulsar has for the setting."""
     return {f"s3ManagedLedgerOffload{name}": value, f"managedLedgerOffload{name}": value}

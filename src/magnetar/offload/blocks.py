@@ -188,7 +188,8 @@ def read_entries(
 
 
 def is_sound(data: memoryview, start: int, end: int) -> bool:
-    """Whether an entry begins with a valid checksum, as almost all entries do; if not, call :func:`verify`.
+    """Whether an entry begins with a valid checksum, as almost all entries do. If the result is False, the
+    caller calls :func:`verify`, which also accepts entries without a checksum.
 
     :param start: the offset of the entry in ``data``
     :param end: the end of the entry

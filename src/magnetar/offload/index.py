@@ -9,7 +9,8 @@ Numbers are big-endian. Version 2, of objects with several ledgers (Pulsar's str
     0 magic 3D1FB0BC (4) | 4, 8 and 16 as above
     then for each ledger: id (8) | number of blocks (4) | length of the metadata (4) | metadata | blocks
 
-There, the metadata is a ``ManagedLedgerInfo.LedgerInfo``. An object may begin and end within a ledger.
+In version 2, the metadata is a ``ManagedLedgerInfo.LedgerInfo``. A data object may begin and end within a
+ledger.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The metadata of a ledger as Pulsar's offloaders store it: BookKeeper's protobuf message, without the line
-and the length that precede the message in the metadata store.
-Pulsar reads the last entry, the length, the state, the digest, the creation time, custom metadata and
-segments; it never stores the password. The metadata of a ledger that bookies never had names one imaginary
-bookie, because Pulsar's reader requires segments and quorums, but sends no request to bookies.
+and the length that precede the message in the metadata store. Pulsar reads the last entry, the length, the
+state, the digest, the creation time, custom metadata and segments; it never stores the password. The metadata
+of a ledger that was never stored on bookies names one imaginary bookie, because Pulsar's reader requires
+segments and quorums, but sends no request to bookies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
 def without_bookies(
     last_entry_id: int, length: int, ctime_ms: int, custom: Mapping[str, bytes] | None = None
 ) -> LedgerRecord:
-    """Returns the metadata of a closed ledger that bookies never had.
+    """Returns the metadata of a closed ledger that was never stored on bookies.
 
     :param length: the bytes of all entries
     :param ctime_ms: the time when the ledger was created, in milliseconds since 1970-01-01 UTC

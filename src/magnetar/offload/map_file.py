@@ -1,5 +1,5 @@
-"""Hadoop's MapFile for ledgers: a SequenceFile of entries by entry id, and one with the position of every
-128th.
+"""Hadoop's MapFile for ledgers: a SequenceFile of entries by entry id, and a SequenceFile with the position
+of every 128th entry.
 
 A SequenceFile:
 
