@@ -41,7 +41,9 @@ class BindAddress:
     port: int
     """The port; 0: any free port."""
     listener: str = ""
-    """The advertised listener whose addresses clients get that connect here; empty: the default listener."""
+    """The advertised listener whose addresses the broker returns to clients that connect to this bind
+    address; empty: the default listener.
+    """
 
     @property
     def tls(self) -> bool:
@@ -243,7 +245,7 @@ def _shown(bind: BindAddress) -> str:
 
 
 class NameSettings(Protocol):
-    """Settings of the host names that plain HTTP requests can use for a process."""
+    """Settings of the host names under which plain HTTP requests can address a process."""
 
     @property
     def bind_address(self) -> str: ...

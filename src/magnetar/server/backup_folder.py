@@ -130,7 +130,7 @@ class BackupFolder:
         return cls(path)
 
     def chosen(self, number: int | None) -> list[BackupRow]:
-        """Returns the backup with a number, or all backups for None.
+        """Returns the row of the backup with this number as the only item; None: the rows of all backups.
 
         :raises BackupRefused: no backup has this number
         """

@@ -50,7 +50,7 @@ _CHECKED = TlsChecks()
 def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> HttpPeerAdmin:
     """Returns the client for requests to other brokers.
 
-    :raises SettingsContradict: files cannot be used, or the plug-in does not exist
+    :raises SettingsContradict: the files for TLS cannot be used, or the authentication plug-in does not exist
     """
     authentication = _authentication(settings)
     secured = None

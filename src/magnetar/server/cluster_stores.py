@@ -41,8 +41,8 @@ _SIZE_CHECK = "magnetar/size-check"
 """The purpose in the custom metadata of the ledger that a size check writes; after a crash, the ledger is an
 orphan."""
 _METADATA_BYTES = 8 * 1024
-"""The number of bytes for metadata by which the large entry of the size check exceeds the maximum message
-size. Metadata of clients can be larger.
+"""Space for metadata, in bytes: the large entry of the size check is larger than the maximum message size by
+this number of bytes. Metadata that clients send can be larger still.
 """
 _FIRST_SECONDS = 1.0
 """Time in seconds after which the log first reports that the process waits for a service."""

@@ -108,8 +108,8 @@ def port(bind: BindAddress) -> Finding:
 
 
 def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
-    """Yields a warning if topics have had transactions; called only if transactions are disabled. What a
-    running broker writes meanwhile may be missed.
+    """Yields a warning if topics have had transactions; called only if transactions are disabled. Records
+    that a running broker writes during the check may be missed.
     """
     file = data_dir / METADATA_FILE
     if not file.exists():
@@ -161,7 +161,7 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
 
 
 def sync_speed(data_dir: Path) -> Finding:
-    """Measures the duration of commits that are written in the way of the broker's log."""
+    """Measures the duration of commits, which are written in the same way as the broker's log."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "make it writable for the user that runs the broker, or use another --data-dir"

@@ -102,7 +102,9 @@ class LoadBalancing:
         return manager
 
     def desk(self) -> LoadDesk:
-        """Load balancing, as other parts of the broker see it; available as soon as :attr:`manager` is."""
+        """Returns the interface of load balancing for other parts of the broker; available as soon as
+        :attr:`manager` is.
+        """
         return LoadDesk(self.manager, self.reporter)
 
     @property

@@ -27,8 +27,9 @@ _ALWAYS = frozenset({("magnetar.audit", "done")})
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MOST_OF_TEXT = 4_000
-"""Maximum length of a message in a log line, in characters. A field may have half as many; of a longer trace,
-this many characters at its beginning and at its end are written."""
+"""Maximum length of a message in a log line, in characters. The text of a field may have half as many
+characters. Of a longer stack trace, this many characters at the beginning and as many at the end are written.
+"""
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -147,7 +148,9 @@ def _cut(text: str, most: int = _MOST_OF_TEXT // 2) -> str:
 
 
 def _bounded(value: object) -> object:
-    """Returns a value for JSON with long texts cut; a long list or object becomes a cut text."""
+    """Returns a value for JSON, in which long texts are truncated; a list or an object that is too long is
+    converted to text and truncated.
+    """
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

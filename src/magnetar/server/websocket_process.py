@@ -149,7 +149,9 @@ class _WebSockets:
         return url
 
     def _client(self) -> Client:
-        """Creates a client of the brokers; called during the start, so that unusable settings prevent it."""
+        """Creates a client of the brokers. It is called during the start, so that unusable settings prevent
+        the start.
+        """
         settings = self._settings
         checks = TlsChecks(
             issuer=not settings.tls_allow_insecure_connection, name=settings.tls_hostname_verification_enabled
