@@ -137,8 +137,9 @@ class Producer:
         )
 
     async def _sent(self, data: bytes, options: dict[str, object]) -> MessageId:
-        """Like :meth:`_send`, without a task for each message: messages that are sent together or confirmed
-        together wake up the two event loops only once.
+        """Like :meth:`_send`, but creates no task for each message: several messages that are sent together
+        wake up the client's event loop only once, and receipts that arrive together wake up the program's
+        event loop only once.
         """
         loop = asyncio.get_running_loop()
         answers = self._answers
@@ -236,7 +237,7 @@ class Consumer:
             raise AsyncPulsarException(error.result, str(error)) from error
 
     async def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
-        """Acknowledges all messages up to and including one.
+        """Acknowledges all messages up to and including the given message.
 
         :raises PulsarException: the subscription is Shared or KeyShared, or the consumer is closed
         """
@@ -302,7 +303,7 @@ class Reader:
         return PulsarMessage._wrap(await _run(self._calls, self._reader.read_next()), self._schema)
 
     async def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one."""
+        """Whether the topic has a message after the message that was read last."""
         return await _run(self._calls, self._reader.has_message_available())
 
     async def seek(self, messageid: MessageId | int) -> None:

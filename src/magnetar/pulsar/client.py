@@ -481,7 +481,7 @@ class Client:
     async def _feed(
         self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
     ) -> ListenerFeed:
-        """Returns the feed of a listener; the caller must begin it once the program has the consumer."""
+        """Returns a listener's feed; the caller must call ``begin()`` once the program has the consumer."""
         return ListenerFeed(
             self.calls.thread.loop, consumer, self._threads.next(), listener, one_at_a_time=queue_size == 0
         )

@@ -326,7 +326,7 @@ class Consumer:
             raise
 
     def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
-        """Acknowledges all messages up to and including one.
+        """Acknowledges all messages up to and including the given message.
 
         :raises CumulativeAcknowledgementNotAllowedError: the subscription is Shared or KeyShared
         """
@@ -432,7 +432,7 @@ class Reader:
         return PulsarMessage._wrap(self._calls.run(self._reader.read_next(timeout_millis)), self._schema)
 
     def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one."""
+        """Whether the topic has a message after the message that was read last."""
         return self._calls.run(self._reader.has_message_available())
 
     def seek(self, messageid: MessageId | int) -> None:

@@ -1,4 +1,4 @@
-"""The Avro schema, which decodes messages with the schema with which they were written."""
+"""The Avro schema; it decodes each message with the schema version with which the message was written."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class AvroSchema(Schema):
         return self._values.decode(data)
 
     def decode_message(self, msg: PulsarMessage) -> object:
-        """Decodes the value of a message, with the schema with which it was written if the broker has this
-        schema.
+        """Decodes the value of a message with the schema version with which the message was written; with the
+        consumer's own definition if the broker does not return this version.
         """
         if self._client is None or msg.int_schema_version() < 0:
             return self.decode(msg.data())
