@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEPT = 7
 _BYTES_PER_SECOND = "100m"
 _SHOWN = 5
-"""Of the files without a backup, the names of at most this number are printed."""
+"""Maximum number of printed names of files that belong to no backup."""
 
 
 def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -135,8 +135,8 @@ def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) 
 
 
 def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Action | None:
-    """Returns the positional argument that the current word would be the value of; None: all positional
-    arguments have values.
+    """Returns the positional argument to which the current word would belong; None: all positional arguments
+    already have values.
     """
     known = parser._option_string_actions
     given, skip = 0, False

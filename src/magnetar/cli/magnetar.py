@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """The option ``--version``: prints the version and exits. It collects the details only when it is used,
-    because this takes time.
+    """The option ``--version``: prints the version and exits. The details are collected only if the option is
+    given, because collecting them takes time.
     """
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:

@@ -25,8 +25,8 @@ def _topic(call: Call, what: str, *pieces: object) -> str:
 
 
 def _coordinator(call: Call) -> dict[str, str]:
-    """Returns the query parameters that select one coordinator, also if its id is 0; empty: all
-    coordinators.
+    """Returns the query parameters that select the coordinator in ``--coordinator-id``; without this option,
+    an empty dict, which selects all coordinators.
     """
     number = call["coordinator-id"]
     return {} if number is None else {"coordinatorId": str(number)}

@@ -135,7 +135,7 @@ class RawProducer:
 
 
 class RawConsumer:
-    """Counts, checks and acknowledges messages; :class:`RawReceiver` does the first two."""
+    """A consumer that acknowledges messages, and counts and checks them with :class:`RawReceiver`."""
 
     def __init__(
         self,

@@ -52,8 +52,8 @@ class Feed:
         threading.Thread(target=self._follow, name="top", daemon=True).start()
 
     def ask(self, asked: TopicSelection) -> None:
-        """Changes the selection of topics. Until an event for the new selection arrives, :attr:`told` has one
-        of the previous selection.
+        """Changes the selection of topics. Until an event for the new selection arrives, :attr:`told`
+        contains an event for the previous selection.
         """
         if asked == self._asked:
             return

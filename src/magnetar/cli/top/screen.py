@@ -72,7 +72,7 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0
     """Draws the whole screen; cuts lines and texts that do not fit.
 
     :param lines: the lines of the table; the first contains the titles
-    :param mark: index of the marked line; 0: none
+    :param mark: index of the marked line in ``lines``; 0, the index of the titles: no line is marked
     """
     width, height = size()
     marked = [_BOLD + fitted(head, width) + _PLAIN, fitted(status, width)]
