@@ -97,8 +97,8 @@ class EndpointServer(Listening, Generic[E]):
     async def _who_asks(
         self, access: Access, endpoint: E | None, request: Request
     ) -> tuple[Principal, Response | None]:
-        """Authenticates the client; returns its principal, and None or, if authentication failed, the
-        response.
+        """Authenticates the client; returns its principal, and the response if authentication failed (None:
+        the client is authenticated, or the endpoint needs no authentication).
         """
         if endpoint is not None and endpoint.public:
             return ANONYMOUS, None

@@ -102,8 +102,8 @@ def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # no
 
 
 def _changes(field: str, changes: Shape, part: str = "") -> Handler:
-    """Returns a handler that changes entries of a policy that is a map; with ``part``, of a map in this field
-    of the policy.
+    """Returns a handler that changes entries of a policy that is a map. If ``part`` is given, the map is not
+    the policy itself, but its field ``part``.
     """
     return calls(NamespaceAdmin.change_map, NAMESPACE, always(field), changes, always(part))
 

@@ -133,8 +133,8 @@ class Response:
     streamed: Streamed | None = None
     """A body that is created while it is sent; it is closed also if it is never sent."""
     upgrade: WebSocket | None = None
-    """For status 101: the WebSocket that takes over the connection. It is notified of its end even if it
-    never takes over.
+    """For status 101: the WebSocket that takes over the connection. The WebSocket is notified of its end even
+    if it never takes over the connection.
     """
 
 

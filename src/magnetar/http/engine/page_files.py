@@ -112,7 +112,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
-    """Compresses a text with gzip; yields a piece of the result for each piece of the text, which can be
+    """Compresses a text with gzip; for each piece of the text, yields a piece of the result, which can be
     empty.
     """
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)

@@ -162,8 +162,8 @@ class WebSocket:
 
     @property
     def takes(self) -> bool:
-        """Whether the client reads fast enough; if not, :meth:`Conversation.go_on` is called as soon as it
-        does.
+        """Whether the client reads fast enough; if not, :meth:`Conversation.go_on` is called as soon as the
+        client has caught up.
         """
         return not self._stalled and self._transport is not None and not self._closing
 

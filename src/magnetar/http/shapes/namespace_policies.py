@@ -227,7 +227,7 @@ def new_namespace(request: Request) -> Mapping[str, Any]:
 
 
 def _alone(shape: Shape) -> Check:
-    """Returns a check that checks a single value like the request body of the policy's own endpoint."""
+    """Returns a check that treats a value like the body of a request that sets only this policy."""
     return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
 
 
