@@ -95,8 +95,8 @@ class Export:
         """Returns the reasons why no topic can be exported because both sides share their ledgers.
 
         After an interruption, an export deletes the ledgers that it created but did not record. It recognizes
-        them by the topic in their custom metadata, but with shared ledgers the source's own ledgers have the
-        same topic there.
+        them by the topic in their custom metadata; if both sides share their ledgers, the source's own
+        ledgers have the same topic in their custom metadata.
         """
         source, target = self._source, self._target
         if not source.bookies or source.bookies != target.bookies:

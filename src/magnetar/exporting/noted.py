@@ -87,7 +87,8 @@ class NotedLedgers:
         await self._write()
 
     async def resume(self) -> None:
-        """Reads the notes of an earlier run, and deletes ledgers that it created but did not record.
+        """Reads the notes of an earlier run, and deletes ledgers that the earlier run created but did not
+        record.
 
         :raises MetadataDamaged: a note cannot be read
         """
@@ -340,7 +341,8 @@ class _Filling:
 async def fill(
     loop: Loop, reader: LedgerReader, last: int, writer: LedgerWriter, rewrite: Rewrite | None = None
 ) -> LedgerContents:
-    """Writes entries 0 … ``last`` of a ledger to a new one, and closes it; durable when this returns.
+    """Copies entries 0 … ``last`` of a ledger to a new ledger and closes the new ledger; on return, the copy
+    is durable.
 
     :raises LedgerError: an entry cannot be read or written
     """

@@ -63,8 +63,9 @@ def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
 
 
 def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict[str, bytes]:
-    """Returns the custom metadata of a compacted ledger, with the position at the target up to which it is
-    compacted."""
+    """Returns the custom metadata of a compacted ledger for the target: the position up to which the topic is
+    compacted gets the ledger id at the target.
+    """
     found = dict(custom)
     if _COMPACTED_TO in found:
         horizon = MessageIdData.FromString(found[_COMPACTED_TO])
@@ -136,9 +137,9 @@ class MovedLedgers:
         return None if moved is None else (moved.new, position[1])
 
     def mark(self, position: Position) -> Position:
-        """Returns the mark-delete position in the exported ledgers for one in the original ledgers.
+        """Returns the mark-delete position at the target for a mark-delete position at the source.
 
-        The copies of the entries that remain after the original position remain after the new one.
+        The entries after the new position are the copies of the entries after the original position.
 
         For a deleted ledger, the result is the position before the first entry of the next existing ledger.
         The result is never beyond the last entry of a ledger.

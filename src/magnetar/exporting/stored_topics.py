@@ -28,8 +28,9 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.topic_name import TopicName, decode_path_piece
 
 _BUCKETS = "#pulsar.internal.delayed.bucket"
-"""The prefix of properties in which Apache Pulsar stores the ledgers of its delayed message index, a
-cache."""
+"""The prefix of properties in which Apache Pulsar stores the ledgers of its delayed message index, which is
+only a cache.
+"""
 
 
 @dataclass
