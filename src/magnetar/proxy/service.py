@@ -123,8 +123,8 @@ class ProxyService:
         return True
 
     def counted(self, host: str) -> bool:
-        """Counts a connection of an address; returns False, without counting it, if the address has too
-        many.
+        """Counts a connection of an address; returns False, without counting the connection, if the address
+        has too many connections.
         """
         most, there = self.options.connections_of_address, self._of_host.get(host, 0)
         if 0 < most <= there:
@@ -136,7 +136,7 @@ class ProxyService:
     def closed(self, connection: object, host: str) -> None:
         """Called when a connection is closed.
 
-        :param host: the address for which it was counted; empty: it was not counted
+        :param host: the address for which the connection was counted; empty: the connection was not counted
         """
         self._closing.pop(connection, None)
         self.figures.active_connections = len(self._closing)

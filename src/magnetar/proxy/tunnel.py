@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _BUFFER_BYTES = 256 * 1024
 """Number of unsent bytes at which reading from the other side stops."""
 _GRACE_SECONDS = 5.0
-"""Time for sending the rest after the other side has ended, in seconds."""
+"""Maximum time to send the remaining data to one side after the other side has disconnected, in seconds."""
 
 
 class TunnelSide:

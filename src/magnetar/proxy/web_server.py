@@ -78,7 +78,7 @@ class WebServer(Listening):
         self._service = service
         self._forwarding = forwarding
         self._asked: dict[str, int] = {}
-        """Number of requests in this second, by address."""
+        """Number of requests in the current second, by client address."""
         self._second = 0
 
     async def answer(self, request: Request) -> Response:
