@@ -12,7 +12,7 @@ from magnetar.admin_client.errors import AdminError, CannotConnect
 EVENTS_TYPE = "text/event-stream"
 MOST_LINE = 1 << 20
 """Maximum size of a line, in bytes. A list of 100 topics with the longest names and their history takes a
-quarter.
+quarter of this size.
 """
 
 
@@ -23,8 +23,8 @@ class EventStream:
         self, asked: str, connection: HTTPConnection, opened: socket.socket, response: HTTPResponse
     ) -> None:
         """:param asked: description of the source, for errors
-        :param opened: the socket of the connection, kept because the connection may give it up after the
-            head
+        :param opened: the socket of the connection; :meth:`close` needs it, because ``connection`` may no
+            longer refer to the socket after the response's head was read
         """
         self._asked = asked
         self._connection = connection

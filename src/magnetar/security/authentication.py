@@ -74,7 +74,8 @@ class Provider(Protocol):
         ...
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
-        """Returns the role of credentials. This may take long; it is cancelled when the client disconnects.
+        """Returns the role of credentials. The call may take long; it is cancelled when the client
+        disconnects.
 
         :raises AuthenticationFailure: the credentials are not valid; the client gets the message, which must
             not reveal valid credentials
@@ -111,7 +112,7 @@ class Authenticator(Protocol):
         ...
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """Returns the principal of a client. This may take until the keep-alive time-out; it is cancelled
+        """Returns the principal of a client. The call may take until the keep-alive time-out; it is cancelled
         when the client disconnects.
 
         :raises AuthenticationFailure: the client is not authenticated

@@ -199,7 +199,7 @@ class Broker:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """A client of the HTTP interface; other clients can use :attr:`admin_url`."""
+        """Returns a client of the HTTP interface; other clients can use :attr:`admin_url`."""
         return AdminClient(self.admin_url)
 
     def client(self, **options: object) -> object:
