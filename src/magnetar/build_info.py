@@ -1,4 +1,4 @@
-"""Which code runs: its version, the commit that it was made from, and whether hot modules run compiled."""
+"""Describes the running code: its version, its commit, and whether hot modules run compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.hot.forms import Form
 
 _PACKAGE = Path(__file__).resolve().parent
 COMMIT_FILE = "commit.txt"
-"""In released packages: the commit that they were built from."""
+"""The file in a released package that contains the commit from which the package was built."""
 
 
 def commit() -> str:
@@ -47,7 +47,9 @@ def description() -> str:
 
 
 def install_extra(extra: str) -> str:
-    """Returns how to install an optional part of this package, which is on no package index."""
+    """Returns a phrase that tells how to install an extra of this package; the package is on no package
+    index.
+    """
     return (
         f"install the extra {extra}: pip install '.[{extra}]' in a clone, or 'FILE.whl[{extra}]' "
         "(docs/install.md)"

@@ -1,7 +1,7 @@
 """Errors of a broker, and the code and HTTP status with which clients get each error.
 
-Broker code raises these errors; only the two edges translate them: the binary protocol into a ``ServerError``
-number and the HTTP interface into a status. Both come from :data:`TRANSLATION`, the one table.
+Broker code raises these errors. Only the two interfaces to clients translate them: the binary protocol to a
+``ServerError`` number, and the HTTP interface to a status. The table :data:`TRANSLATION` contains both.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ServedElsewhere(ServiceNotReady):
 
 
 class QuotaExceededHold(BrokerError):
-    """The backlog quota is exceeded, and the quota's policy lets producers wait."""
+    """The backlog quota is exceeded, and the quota's policy makes producers wait."""
 
 
 class QuotaExceeded(BrokerError):
@@ -192,7 +192,9 @@ class ProducerBusy(BrokerError):
 
 
 class ProducerFenced(BrokerError):
-    """Another producer has exclusive access to the topic, or has taken it over."""
+    """Another producer has exclusive access to the topic, or has taken over exclusive access from this
+    producer.
+    """
 
 
 class InvalidTopicName(BrokerError):
@@ -224,7 +226,7 @@ class InvalidTransactionStatus(BrokerError):
 
 
 class TransactionConflict(BrokerError):
-    """The message is acknowledged already, or by another open transaction."""
+    """The message is already acknowledged, or another open transaction acknowledges it."""
 
 
 class TransactionNotFound(BrokerError):
@@ -344,7 +346,9 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
 
 
 def translation_of(error: BaseException) -> Translation:
-    """Returns the code and status for ``error``; any error but a :class:`BrokerError` is an internal one."""
+    """Returns the code and status for ``error``; those of :class:`InternalError` if it is not a
+    :class:`BrokerError`.
+    """
     for kind in type(error).__mro__:
         found = TRANSLATION.get(kind)
         if found is not None:

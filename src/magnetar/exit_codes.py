@@ -15,13 +15,13 @@ MISUSED = 2
 DIFFERENT = 3
 """``mirror-verify`` found differences."""
 VOID = 3
-"""The measurements of a ``pulsar-perf`` run are meaningless."""
+"""The measurements of a ``pulsar-perf`` run are not valid."""
 IO_FAILED = 74
 """A process could not write or sync (EX_IOERR of sysexits.h), or lost its session with ZooKeeper."""
 
 
 def ended_by(signal: int) -> int:
-    """Returns the code of a process that a signal ended."""
+    """Returns the exit code of a process that was ended by a signal."""
     return 128 + signal
 
 

@@ -1,7 +1,7 @@
 """The list of the features of Apache Pulsar that Magnetar does not have, with reasons: ``left_out.tsv``.
 
-Commands use it in their refusals, REST in its answers with status 501, OpenAPI in its descriptions, and
-``docs/admin-rest.md`` in a table.
+The list is used in the refusals of commands, in REST responses with status 501, in the OpenAPI description,
+and in a table in ``docs/admin-rest.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
     method: str
     path: str
-    """The path, with ``{name}`` for a part that differs."""
+    """The path; ``{name}`` stands for a variable part."""
     older: Sequence[str]
     """Other paths of the same request."""
     what: str
@@ -34,7 +34,8 @@ class Subject:
     reason: str
     """One or two sentences, the last without a full stop."""
     commands: dict[str, str] = field(default_factory=dict)
-    """The commands of ``pulsar-admin``, by group and name, with what each would do."""
+    """The commands of ``pulsar-admin``, by group and name, with a description of what each command would do.
+    """
     rows: list[Row] = field(default_factory=list)
 
 

@@ -70,9 +70,10 @@ def build(
     force: bool = False,
     say: Callable[[str], object] = print,
 ) -> Sequence[str]:
-    """Compiles what is not up to date into ``package / "_compiled"``; returns the modules compiled.
+    """Compiles the modules that are not up to date into ``package / "_compiled"``; returns the compiled
+    modules.
 
-    They are compiled in parallel, with one process per processor.
+    The modules are compiled in parallel, with one process per processor.
 
     :param package: a ``magnetar`` package folder: the running one, or the one of a wheel being built
     :raises Exception: an error of the compiler or of Cython

@@ -42,7 +42,8 @@ def murmur3_positive(data: bytes) -> int:
 
 def java_string_hash(text: str) -> int:
     """Returns Java's ``String.hashCode`` without the sign bit, for partition routing of clients that choose
-    it."""
+    this hash.
+    """
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for offset in range(0, len(units), 2):
@@ -85,8 +86,9 @@ def bundle_hash(name: str) -> int:
 
 
 def topic_list_hash(names: Iterable[str]) -> str:
-    """Returns the hash of a set of full topic names as eight hex digits; clients send it to get only
-    changes."""
+    """Returns the hash of a set of full topic names as eight hex digits. A client sends the hash of the set
+    that it knows, and the broker returns the names only if its own set has another hash.
+    """
     return sorted_topic_list_hash(sorted(names))
 
 

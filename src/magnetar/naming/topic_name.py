@@ -190,8 +190,8 @@ class TopicName:
         return TopicName(self.domain, self.namespace_name, self.local.rpartition(PARTITION_SUFFIX)[0])
 
     def partition(self, index: int) -> TopicName:
-        """Returns the name of partition ``index`` (0, 1, …); the name itself for -1, or if it already is this
-        partition's.
+        """Returns the name of partition ``index`` (0, 1, …); this name itself if ``index`` is -1, or if this
+        name is already the name of that partition.
         """
         if index < 0 or self.local.endswith(f"{PARTITION_SUFFIX}{index}"):
             return self
