@@ -13,7 +13,7 @@ def missing_fields(message: Message) -> str:
 
 
 class ProtocolError(Exception):
-    """Received bytes violate the protocol; subclasses tell which part of the bytes does."""
+    """Received bytes violate the protocol; the subclass tells which part of the bytes is wrong."""
 
 
 class FrameError(ProtocolError):

@@ -31,7 +31,7 @@ _OTHER_CONSUMER = 4
 
 
 class ReceiptRun:
-    """Consecutive SEND_RECEIPTs of one producer; reused from read to read."""
+    """Consecutive SEND_RECEIPTs of one producer; the object is reused for each read."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
@@ -49,7 +49,7 @@ class ReceiptRun:
 
 
 class MessageRun:
-    """Consecutive plain MESSAGEs of one consumer; reused from read to read.
+    """Consecutive plain MESSAGEs of one consumer; the object is reused for each read.
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) on; ``batch_sizes`` is 0
     for an entry that is not a batch. ``epoch`` is the consumer's epoch at the time of sending, -1 for none.
@@ -86,7 +86,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -343,7 +343,7 @@ def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
-    """Returns the error of the entry's checksum and sizes, or 0."""
+    """Returns the number of the error in the entry's checksum or sizes; 0: no error."""
     if end - start < 4:
         return _ENTRY_MALFORMED
     if buffer[start] == 0x0E and buffer[start + 1] == 0x01:
@@ -423,7 +423,7 @@ def plain_payload(entry: bytes) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if the value ends after ``end``."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

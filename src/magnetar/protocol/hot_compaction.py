@@ -31,7 +31,7 @@ _MOST_ADDED = 1 << 20
 
 
 class LatestKeys:
-    """Numbers messages and remembers the latest of each key; then copies the messages that stay.
+    """Numbers messages and remembers the latest message of each key; then copies the messages that stay.
 
     First all entries go through :meth:`number`, in order; then, after :meth:`begin_copy`, the same entries go
     through :meth:`copy`.
@@ -63,8 +63,8 @@ class LatestKeys:
     # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
-        """Numbers the messages of entries [first, end); returns the first that the caller must open, else
-        ``end``."""
+        """Numbers the messages of entries [first, end); returns the index of the first entry that the caller
+        must open, or ``end``."""
         index = first
         while index < end:
             kind = self.look(buffer, starts[index], ends[index])
@@ -91,17 +91,17 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Numbers the entry that :meth:`look` examined last as one message; returns the number."""
+        """Numbers, as one message, the entry that :meth:`look` has examined last; returns the number."""
         self._number_one(buffer, end)
         return self.count - 1
 
     def number_whole(self) -> None:
-        """Numbers an entry that cannot be opened as one message, which stays."""
+        """Numbers, as one message that stays, an entry that cannot be opened."""
         self.whole.append(self.count)
         self._next(True)
 
     def number_kept(self) -> int:
-        """Numbers one message that stays, whatever its key; returns the number."""
+        """Numbers one message that stays, regardless of its key; returns the number."""
         self._next(True)
         return self.count - 1
 
@@ -379,8 +379,8 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends to ``out`` the entries of [first, end) whose messages all stay, with their ids, and
-        their end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
+        """Appends to ``out`` those entries of [first, end) whose messages all stay, each with its id; appends
+        the end offset of each to ``out_ends``. Stops at an entry of which only some messages stay.
 
         :return: the index of the entry where the call stopped (see :meth:`left_of`), or ``end``
         """
@@ -560,7 +560,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:

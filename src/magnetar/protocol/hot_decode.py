@@ -43,7 +43,7 @@ TRANSACTIONAL = 1 << 28
 
 
 class SendRun:
-    """Consecutive SENDs of one producer; reused from read to read.
+    """Consecutive SENDs of one producer; the object is reused for each read.
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
     ``highest_sequence_ids`` is -1 if the producer sent none; ``chunks`` is the number of entries that are
@@ -78,7 +78,7 @@ class SendRun:
 
 
 class AckRun:
-    """Positions that one consumer acknowledged individually; reused from read to read."""
+    """Positions that one consumer acknowledged individually; the object is reused for each read."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
@@ -98,7 +98,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -180,7 +180,7 @@ def _scan_type(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if the value ends after ``end``."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
@@ -329,7 +329,7 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
-    """Returns the error in the checksum or the sizes of the entry ``buffer[start:end]``; 0 if none."""
+    """Returns the number of the error in the checksum or sizes of ``buffer[start:end]``; 0: no error."""
     position = start
     if end - start > 2 and buffer[start] == 0x0E and buffer[start + 1] == 0x01:
         position = start + 6
@@ -550,7 +550,7 @@ def batch_sizes(
 ) -> int:
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
-    It is 1 for an entry that is not a batch or whose metadata cannot be read, and 0 for a marker. Returns the
+    The number is 1 for an entry that is not a batch or cannot be read, and 0 for a marker. Returns the
     number of entries with a delivery time, combined with ``CHUNKED`` if there are chunks, with ``MARKED`` if
     there are markers, and with ``TRANSACTIONAL`` if there are entries of transactions other than markers.
     """
@@ -581,7 +581,7 @@ def batch_sizes(
 
 
 def transaction_of(buffer: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the transaction (most bits, least bits) in an entry's metadata; None if it has no valid one."""
+    """Returns the transaction (most bits, least bits) in an entry's metadata; None: no valid transaction."""
     most = _metadata_number(buffer, start, end, _MOST_BITS, -1)
     least = _metadata_number(buffer, start, end, _LEAST_BITS, -1)
     return None if most < 0 or least < 0 else (most, least)

@@ -27,7 +27,7 @@ _LAST_2 = 0xC2B2AE35
 
 
 class KeyRouting:
-    """Entries of one run, grouped by consumer; reused from run to run.
+    """Entries of one run, grouped by consumer; the object is reused for each run.
 
     Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indices of entries, ascending within a group),
     ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 has the
@@ -279,7 +279,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:

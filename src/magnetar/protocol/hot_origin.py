@@ -158,8 +158,9 @@ def _position_at(buffer: bytes, position: int, end: int) -> int:
 def _put(
     buffer: bytes, position: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
 ) -> bool:
-    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; returns False, with -1 there, for other
-    values."""
+    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; for any other value, writes -1 and
+    returns False.
+    """
     ledger_ids[index] = -1
     entry_ids[index] = -1
     middle = _number_end(buffer, position, end)
@@ -211,7 +212,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -235,7 +236,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if the value ends after ``end``."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

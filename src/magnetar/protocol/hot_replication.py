@@ -297,8 +297,8 @@ def _same(buffer: bytes, start: int, end: int, other: bytes) -> bool:
 
 
 def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: int) -> int:
-    """Decides on entry ``buffer[start:end]``; sets the fields with the offset of its metadata and the parts
-    needed from it."""
+    """Decides how to treat entry ``buffer[start:end]``; sets the fields for the offset and the needed parts
+    of its metadata."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return SKIPPED
@@ -560,7 +560,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:

@@ -547,7 +547,7 @@ def _size_at(buffer: memoryview, position: int) -> int:
 
 
 def _varint_end(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -573,7 +573,7 @@ def _varint(buffer: memoryview, position: int, end: int) -> int:
 
 
 def _skip(buffer: memoryview, position: int, end: int, tag: int) -> int:
-    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if the value ends after ``end``."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
