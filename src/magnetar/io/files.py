@@ -78,8 +78,8 @@ class SpaceReserve:
         self.wanted = max(self.wanted, min(wanted, self.size))
 
     def fill(self) -> bool:
-        """Extends the file to the wanted size if twice the missing space is free; returns whether it has that
-        size.
+        """Extends the file to the wanted size if twice the missing space is free; returns whether the file
+        has the wanted size.
         """
         missing = self.wanted - self.held
         if missing > 0 and self._disk.free_bytes() >= 2 * missing:

@@ -423,8 +423,9 @@ class ClientIo:
     secured: Callable[[ClientTls], ConnectingNetwork] | None = None
     """Returns a network that uses TLS with the given settings; None: TLS is not available."""
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
-    """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
-    returns its result."""
+    """Runs a function that may block, such as a function that returns a new token, without delaying other
+    work; returns the function's result.
+    """
     in_children: Callable[[Callable[[], object]], object] = _ignored
     """Calls a method in each process that is forked from this one."""
 

@@ -12,7 +12,9 @@ T = TypeVar("T")
 
 _WIDTH = 30
 _EVERY_SECONDS = {True: 0.1, False: 10.0}
-"""Seconds between two updates: a terminal redraws the line, other outputs get another line."""
+"""Seconds between two updates on a terminal (True), where the line is redrawn, and on other outputs (False),
+which get another line.
+"""
 
 
 class ProgressBar:

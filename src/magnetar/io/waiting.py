@@ -217,7 +217,9 @@ class SharedRuns:
 
 
 class Reminder:
-    """Wakes a task. A reminder that comes while the task works is not lost; several of them count once."""
+    """Wakes a task. A reminder that comes while the task works is not lost; several such reminders count as
+    one.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

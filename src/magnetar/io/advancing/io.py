@@ -59,8 +59,8 @@ class AdvancingIo:
         )
 
     async def advance(self, seconds: float) -> bool:
-        """Returns when all timers due within ``seconds`` from now have fired, with their immediate
-        consequences.
+        """Returns when all timers due within ``seconds`` from now have fired, and their immediate
+        consequences are done.
 
         Time advances from one timer to the next. In the part of a long advance before its last ten minutes,
         each step is at least a sixtieth of this part, so that periodic work of every minute does not run

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class QuietLoop(asyncio.SelectorEventLoop):
-    """The real loop, which can tell whether calls are left in this turn."""
+    """The real loop; it can tell whether further calls are ready to run."""
 
     @property
     def is_quiet(self) -> bool:

@@ -371,7 +371,7 @@ class LoopThread:
 
         Ctrl-C ends the wait, but not the call.
 
-        :param outcome: the result, which the call must set
+        :param outcome: the object on which the call must set the result
         :raises RuntimeError: see :meth:`run`
         """
         if threading.current_thread() is self._thread:

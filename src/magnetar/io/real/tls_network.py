@@ -333,7 +333,7 @@ class CheckedNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Connects to the first of the addresses of a name that is allowed and answers.
+        """Connects to the first address of the name ``host`` that is allowed and answers.
 
         :raises AddressDenied: none of the addresses is allowed
         :raises OSError: none of the addresses answers
