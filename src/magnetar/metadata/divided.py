@@ -17,7 +17,8 @@ class DividedStore:
     """A ``MetadataStore`` over both stores. Ephemeral nodes belong to the local session; the configuration
     store has none.
 
-    The two sessions are reported as one: connected while both are, lost when the local one is.
+    The two sessions are reported as one session, which is connected while both are connected, and lost when
+    the local session is lost.
     """
 
     def __init__(self, local: MetadataStore, configuration: MetadataStore) -> None:

@@ -249,8 +249,9 @@ class _Authenticating:
 
 
 def answer_bytes(begun: bytes) -> int:
-    """Returns the length in bytes of the answer that begins with ``begun``, or of its length field if that is
-    incomplete."""
+    """Returns the length in bytes of the answer that begins with ``begun``; while the answer's length field
+    is incomplete, the length of this field.
+    """
     if len(begun) < _LENGTH.size:
         return _LENGTH.size
     (length,) = _LENGTH.unpack_from(begun)

@@ -34,8 +34,9 @@ class Use(Enum):
     """The use of a connection to a bookie. Each use has its own connection, for two reasons:
 
     Answers do not name their request. A recovery in this process adds entries that the ledger's writer may
-    have added too, and on a shared connection the writer would take the answers to the recovery for its own.
-    Bookies also close connections after unknown requests, which only readers send.
+    have added too, and on a shared connection the writer would mistake the answers to the recovery for
+    answers to its own requests. Bookies also close connections after unknown requests, which only readers
+    send.
     """
 
     WRITING = "writing"

@@ -1,7 +1,7 @@
 """Placement of bookies by racks, regions and groups, as in Pulsar's placement policies.
 
-An ensemble is spread over racks and regions so that each write quorum has copies in several. The write quorum
-of an entry is a window of consecutive bookies of its ensemble, which is a ring. So the loss of a rack never
+An ensemble is spread so that each write quorum has copies in several racks and regions. The write quorum of
+an entry is a window of consecutive bookies of its ensemble, which is a ring. So the loss of a rack never
 loses all copies of an entry.
 """
 
@@ -239,7 +239,7 @@ class Arrangement:
         return sorted(stands, key=weight)
 
     def _may_do(self, window: Sequence[int], wanted: Spread) -> bool:
-        """Whether a write quorum meets the requirements, or still can."""
+        """Whether a write quorum meets the requirements, or can meet them once more positions are filled."""
         stands = [stand for place in window if (stand := self._places[place]) is not None]
         free = len(window) - len(stands)
         return (

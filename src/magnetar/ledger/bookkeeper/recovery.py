@@ -294,9 +294,11 @@ class RecoveryAdds:
             raise self._error
 
     def _send(self, adding: _Adding, indexes: Sequence[int]) -> None:
-        """Sends an entry with the last-add-confirmed from the start of the recovery. A later one would be
-        unsafe: it may cover entries on bookies that the stored metadata does not name yet. If this recovery
-        failed, the next one might not find entries that readers already got as confirmed."""
+        """Sends an entry with the last-add-confirmed from the start of the recovery. A later
+        last-add-confirmed would be unsafe: it may cover entries on bookies that the stored metadata does not
+        name yet. If this recovery failed, the next one might not find entries that readers already got as
+        confirmed.
+        """
         said, data = adding.entry
         payload = memoryview(data)[said.start :]
         head = self._digest.head(self._ledger_id, said.entry_id, self._known, said.length, payload)

@@ -1,10 +1,10 @@
 """The group: what one commit adds to a segment, encoded and decoded. The module is also compiled
 (:mod:`magnetar.hot`).
 
-A group is a header, a table of runs and the runs' bodies (``docs/segment-format.md``). A *run* is what one
-ledger has in the group; the body of a run of entries is a u32 length for each entry, then the entries. The
-header's checksum covers header and table, and the table holds a checksum for each body: every byte is
-covered.
+A group is a header, a table of runs and the runs' bodies (``docs/segment-format.md``). A *run* is the part of
+a group that belongs to one ledger; the body of a run of entries is a u32 length for each entry, then the
+entries. The header's checksum covers header and table, and the table holds a checksum for each body: every
+byte is covered.
 """
 
 from __future__ import annotations
