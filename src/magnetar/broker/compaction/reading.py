@@ -49,7 +49,8 @@ class ReadStart:
 
     def passed(self, position: Position) -> bool:
         """Records that all entries up to a position are consumed; returns whether only the compacted ledger
-        has the position, so that this object stores the progress instead of the cursor."""
+        has the position, so that this object, and not the cursor, stores the progress.
+        """
         if position[0] < self._ledgers.first_id() and position >= self.first_wanted():
             self.begin_at((position[0], position[1] + 1))
             return True

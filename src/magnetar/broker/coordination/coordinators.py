@@ -61,8 +61,9 @@ _MOST_ASKED = 100
 """The maximum number of transactions of one coordinator about which one search asks another broker."""
 _READY = "Ready"
 _LOADED = "recoverStartTime"
-"""The field of ``TransactionCoordinatorStats`` with the time when the coordinator was loaded; the constant
-above is the value of its field ``state`` once the coordinator is loaded."""
+"""The field of ``TransactionCoordinatorStats`` with the time when the coordinator was loaded. The constant
+above is the value of the field ``state`` after the coordinator was loaded.
+"""
 
 
 def log_name(number: int) -> str:
@@ -264,8 +265,9 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
-        """Loads coordinators that are not loaded: the leader has those of all brokers loaded. Other brokers
-        also load their own, because the leader may be a broker of Apache Pulsar, which loads none."""
+        """Loads coordinators that are not loaded: as the leader, all, at the brokers that own them; otherwise
+        those that this broker owns, because the leader may be a broker of Apache Pulsar, which loads none.
+        """
         if self._topics.stopping:
             return
         missing = [number for number in range(await self.count()) if number not in self.loaded]

@@ -62,7 +62,7 @@ def end_command(
 
 
 class Participants:
-    """The topics and subscriptions in the transactions of this broker's coordinators, which it notifies."""
+    """The means to notify the topics and subscriptions in the transactions of this broker's coordinators."""
 
     def __init__(
         self, topics: ServedTopics, settings: TransactionSettings, client: Callable[[], Client] | None

@@ -33,7 +33,9 @@ _SAVE_SECONDS = 60.0
 _RETRY_SECONDS = 10.0
 """The number of seconds after which a failed write is repeated."""
 _MOST_IN_MEMORY = 2
-"""Reading pauses when this many times ``in_memory`` records are in memory, because writes fail."""
+"""Reading pauses when the number of records in memory is this many times :attr:`DelaySettings.in_memory`,
+which happens only if writes fail.
+"""
 _BLOCKS_AT_ONCE = 500
 """The maximum number of blocks of entries that one call of :meth:`DelayTracker.behind` skips."""
 _WORTH_SAVING = 10_000
@@ -192,7 +194,7 @@ class DelayTracker:
 
     def behind(self, position: Position, consumed: EntryRanges | None) -> Position:
         """Returns the first position at or after ``position``, in the same ledger, that must be read; if that
-        position is far away, one in between.
+        position is far away, a position in between.
 
         The caller has read all entries before ``position``.
         :param consumed: the acknowledged entries of the ledger; None: none is acknowledged

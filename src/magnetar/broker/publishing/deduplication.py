@@ -22,8 +22,9 @@ _READ_BYTES = 1 << 20
 FRESH, DUPLICATE, UNDECIDED = range(3)
 _NOTHING: Position = (-1, -1)
 _MISSING_KEPT = 10_000
-"""The maximum number of missing positions of one replicator that are remembered; far more than it has in
-flight."""
+"""The maximum number of missing positions of one replicator that are remembered; far more than a replicator
+has in flight.
+"""
 
 
 @dataclass(frozen=True)

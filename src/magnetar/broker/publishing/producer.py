@@ -221,7 +221,7 @@ class Publish:
 
     @property
     def sent_ids(self) -> array[int]:
-        """The sequence ids of the SENDs; an error that the client gets names that of the refused SEND."""
+        """The sequence ids of the SENDs; an error to the client names the sequence id of the refused SEND."""
         return self.sequence_ids
 
     # Reports to deduplication
@@ -381,7 +381,9 @@ class Producer:
         self.apart = bool(why) or self.replicates or self.closed
 
     def replaces(self, other: Producer) -> bool:
-        """Whether this is ``other`` reconnecting on the same connection, with a higher epoch."""
+        """Whether this producer replaces ``other``: the client has opened ``other`` again on the same
+        connection, with a higher epoch.
+        """
         return (
             self.connection is other.connection
             and self.producer_id == other.producer_id

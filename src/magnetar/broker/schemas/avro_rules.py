@@ -127,7 +127,7 @@ def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None
 def why_not(writer: AvroType, reader: AvroType) -> str | None:
     """Returns the reason why data of ``writer`` cannot be read with ``reader``; None if it can be read.
 
-    Each pair of records is compared once, so that the comparison of recursive ones ends.
+    Each pair of records is compared once, so that the comparison of recursive records ends.
     """
     try:
         if not _equal(writer, reader, set()):

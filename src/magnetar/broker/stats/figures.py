@@ -447,8 +447,9 @@ class LoadMetrics:
     """The usage of each resource in percent: ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``,
     ``bandwidth_out``."""
     relieved_brokers: int
-    """How often brokers were relieved of bundles while this broker led the cluster, since it started; in the
-    same period, ``moved_bundles`` bundles were moved, and ``split_bundles`` were split."""
+    """How often brokers were relieved of bundles while this broker led the cluster, since this broker
+    started; in the same period, ``moved_bundles`` bundles were moved, and ``split_bundles`` were split.
+    """
     moved_bundles: int
     split_bundles: int
 

@@ -4,8 +4,9 @@ Messages of a transaction are stored where they were sent. An open transaction h
 from its first message on; its end is a marker in the topic. Entries of aborted transactions stay in the
 topic, but no consumer gets them.
 
-The markers in the topic determine the state. Snapshots of the state spare a load reading the whole topic; the
-first one is stored before the first message of a transaction (PIP-31, PIP-160).
+The markers in the topic determine the state. Snapshots of the state are stored, so that a load of the topic
+need not read the whole topic; the first snapshot is stored before the first message of a transaction (PIP-31,
+PIP-160).
 """
 
 from __future__ import annotations

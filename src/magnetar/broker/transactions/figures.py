@@ -1,5 +1,6 @@
 """Statistics of transactions, as in Apache Pulsar's metrics: the batches written to their logs, and the time
-that ends of transactions took to reach topics and subscriptions."""
+until topics and subscriptions were notified of the ends of transactions.
+"""
 
 from __future__ import annotations
 

@@ -195,7 +195,9 @@ class BacklogQuotas:
 
     def _reads_ages(self, topic: Topic) -> bool:
         """Whether the age of a backlog is computed from publish times, not from the times when ledgers were
-        closed. It is not if tiered storage would have to be read: producers and other topics would wait."""
+        closed. Publish times are not used if they would have to be read from tiered storage, because
+        producers and other topics would wait.
+        """
         return self._served.settings.precise_age_quota and not _oldest_is_offloaded(topic)
 
     async def check_producer(self, topic: AnyTopic) -> None:
