@@ -346,7 +346,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
 
 
 def translation_of(error: BaseException) -> Translation:
-    """Returns the code and status for ``error``; those of :class:`InternalError` if it is not a
+    """Returns the code and status for ``error``; those of :class:`InternalError` if ``error`` is not a
     :class:`BrokerError`.
     """
     for kind in type(error).__mro__:

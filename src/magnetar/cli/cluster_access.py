@@ -1,7 +1,7 @@
 """Addresses and credentials for commands.
 
-Flags take precedence over environment variables, and both over a ``client.conf``, which
-``PULSAR_CLIENT_CONF`` names and whose keys are Pulsar's.
+Flags take precedence over environment variables. Flags and environment variables take precedence over a
+``client.conf``, whose path is in ``PULSAR_CLIENT_CONF`` and whose keys are Pulsar's.
 """
 
 from __future__ import annotations

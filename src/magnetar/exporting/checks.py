@@ -165,8 +165,8 @@ def of_transactions(local: str) -> bool:
 
 
 def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
-    """Returns the reason why a store with one copy cannot honour a topic's policies; None: it can honour
-    them.
+    """Returns the reason why a store with one copy cannot honour a topic's policies; None: the store can
+    honour them.
     """
     copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
     if copies <= 1:

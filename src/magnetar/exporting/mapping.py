@@ -86,7 +86,8 @@ class Mapping:
         raise NotTranslated(f"{topic} had no message {ledger_id}:{entry_id} when it was exported")
 
     def place(self, topic: str, ledger_id: int, entry_id: int, index: int) -> Translated:
-        """Returns the new position of the message that a reader would read next; it need not exist yet.
+        """Returns the new position of the message that a reader would read next; this message need not exist
+        yet.
 
         :raises NotTranslated: the next message is no longer in the topic
         """

@@ -1,4 +1,4 @@
-"""Exports tenants, namespaces and their policies: missing ones are created at the target."""
+"""Exports tenants, namespaces and their policies; creates those that are missing at the target."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
 class NamespaceExport:
     """Exports the policies of namespaces.
 
-    :param which: the side whose policies are used if both sides have some
+    :param which: the side whose policies are used if both sides have different policies for a namespace
     """
 
     def __init__(self, source: OpenStores, target: OpenStores, which: WhichPolicies) -> None:

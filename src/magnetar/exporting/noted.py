@@ -58,7 +58,7 @@ class NotedLedger:
     gone: bool = False
     """Whether this is a placeholder for a deleted ledger, of which only the id is needed."""
     topic: str = ""
-    """The managed ledger whose messages the ledger contains; empty: it has no messages."""
+    """The managed ledger whose messages the ledger contains; empty: the ledger has no messages."""
 
 
 class NotedLedgers:

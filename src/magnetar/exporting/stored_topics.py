@@ -222,7 +222,7 @@ class OpenStores:
     broker: BrokerService
     """A broker that does not serve clients, for access to policies."""
     one_copy: bool
-    """Whether each entry is stored once, whatever the policies are."""
+    """Whether each entry is stored once, regardless of the policies."""
     still_alone: Callable[[], None]
     """Checks that no broker serves; raises NotExported if a broker may serve the topics by now."""
     served_by: Sequence[str] = ()

@@ -256,7 +256,7 @@ class TopicExport:
     ) -> LedgerContents:
         """Copies a ledger and reads the copy back, unless a complete copy exists.
 
-        :param topic: the topic of the ledger's messages; empty: it has no messages
+        :param topic: the topic of the ledger's messages; empty: the ledger has no messages
         :param rewrite: returns an entry in its form for the target
         :param describe: returns the custom metadata of the copy
         """

@@ -23,7 +23,7 @@ async def at_each_partition(
     A partition that lacks the subscription is no failure, as long as another partition has it.
 
     :returns: a response without a body; None if the endpoint must not run on each partition
-        (``Endpoint.each``), the topic has no partitions, or this broker is the only one
+        (``Endpoint.each``), the topic has no partitions, or this broker is the only broker
     """
     if not endpoint.each:
         return None

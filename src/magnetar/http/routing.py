@@ -67,8 +67,8 @@ class Process:
     settings: Mapping[str, str]
     """The effective value of every setting as a string, by Pulsar's name."""
     storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
-    """Returns the use of the disk, of the ledger store, and of the topics: those of the given namespace, or
-    all topics for None.
+    """Returns the use of the disk, the ledger store and the topics: all topics, or only the topics of the
+    given namespace (None: all).
     """
     figures: Callable[[], Awaitable[MetricsSnapshot]]
     """Returns the values of all metrics, as far as possible from the same moment."""

@@ -1,7 +1,7 @@
 """CRC32-C, without the other modules that the package ``crc32c`` imports.
 
 To determine its own version, the package imports ``importlib.metadata``, which needs parsers of mail, CSV and
-ZIP: 10 ms and 1 MB of every start. Its extension module needs none of them.
+ZIP: 10 ms and 1 MB of every start. The extension module of the package needs none of these parsers.
 """
 
 from __future__ import annotations

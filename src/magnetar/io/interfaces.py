@@ -1,8 +1,8 @@
 """The interfaces to the world outside the process.
 
 Everything below ``broker`` gets an :class:`Io` and uses clock, randomness, files, threads and sockets only
-through it. Tests pass a simulated one, on which a seed replays all events. Coroutines, futures and tasks come
-from :class:`Loop`; no code asks for "the running loop".
+through it. Tests pass a simulated ``Io``, on which a seed replays all events. Coroutines, futures and tasks
+come from :class:`Loop`; no code asks for "the running loop".
 """
 
 from __future__ import annotations
@@ -431,7 +431,8 @@ class ClientIo:
 
 
 def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:
-    """Returns the pieces, joined into a single one if copying the bytes costs less than passing each on.
+    """Returns the pieces, joined into a single one if copying the bytes costs less than passing on each
+    piece.
 
     :param size: the number of bytes in all pieces together
     """

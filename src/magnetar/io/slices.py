@@ -69,8 +69,8 @@ async def each(
 
 
 def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None:
-    """Calls each step: the first ones, for about a millisecond, before this returns; the others in later
-    turns of the loop.
+    """Calls each step: the first steps, for about a millisecond, before this function returns; the others in
+    later turns of the loop.
 
     An error of a step is raised here, or reported to the loop; the following steps are still carried out.
 

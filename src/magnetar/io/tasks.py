@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def owner_goes_on(_work: str, _error: BaseException) -> None:
-    """The ``on_failure`` of a scope whose owner must not end with a failed task, because it tries again or
-    others depend on it. The scope has reported the failure."""
+    """The ``on_failure`` of a scope whose owner must not end with a failed task, because the owner tries
+    again, or other objects depend on the owner. The scope has reported the failure.
+    """
 
 
 class TaskScope:
@@ -168,7 +169,7 @@ class KeyedTasks(Generic[K, T]):
         return key in self._tasks
 
     def get(self, key: K) -> Task[T] | None:
-        """Returns the task of a key; None if none is in progress."""
+        """Returns the task of a key; None: no task of the key is in progress."""
         return self._tasks.get(key)
 
     def items(self) -> list[tuple[K, Task[T]]]:

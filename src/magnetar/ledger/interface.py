@@ -75,7 +75,9 @@ class StoreFull(LedgerError):
 
 
 class LedgerOutOfOrder(LedgerError):
-    """A new ledger got an id below that of an older one, but the ids of a managed ledger must ascend."""
+    """A new ledger got an id below the id of an older ledger, but the ledger ids of a managed ledger must
+    ascend.
+    """
 
 
 class NoSuchReadPlan(LedgerError):
@@ -117,7 +119,9 @@ class LedgerMetadata:
     ledger_id: int
     state: LedgerState
     last_entry_id: int
-    """The last entry, or the last known durable one of an OPEN ledger; -1 if there is none."""
+    """The id of the last entry or, for an OPEN ledger, of the last entry that is known to be durable; -1: no
+    entry.
+    """
     length: int
     """Bytes of all entries up to ``last_entry_id``."""
     ctime_ms: int
@@ -207,7 +211,7 @@ class LedgerReader(Protocol):
         ...
 
     async def last_add_confirmed(self) -> int:
-        """Returns the last entry that is known to be durable now; -1 if there is none. For an open ledger,
+        """Returns the id of the last entry that is known to be durable now; -1: no entry. For an open ledger,
         the store is queried.
 
         :raises NoSuchLedger: the ledger was deleted in the meantime

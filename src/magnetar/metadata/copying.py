@@ -50,7 +50,7 @@ class MetadataCopy:
         """Completes the copy; returns what its database records about itself.
 
         :param at_moment: called at the moment that the copy shows: the copy has every change that was
-            reported to listeners of edits before this call, and no other one
+            reported to listeners of edits before this call, and no other change
         :raises MetadataRefused: the device has no space for the copy
         :raises MetadataUnavailable: the nodes cannot be read, or the copy cannot be written
         """

@@ -130,8 +130,9 @@ class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
-    """The session is connected again, or a new one has replaced a LOST one. Any node may have changed in
-    between."""
+    """The session is connected again, or a new session has replaced a lost session. Any node may have changed
+    in between.
+    """
     LOST = "lost"
     """The session is lost: its ephemeral nodes are deleted, and the ownership that depends on them has
     ended."""
@@ -258,7 +259,8 @@ class MetadataStore(Protocol):
         ...
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Takes all steps in their order, or none of them; returns a node for each put, None for the others.
+        """Carries out all steps in their order, or none of them; returns the new node for each put, and None
+        for every other step.
 
         No two steps may have the same path, and none may put a node below one that another step deletes.
 

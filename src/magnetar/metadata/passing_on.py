@@ -1,4 +1,4 @@
-"""Metadata stores that pass calls to another one, to measure operations or to resolve lost answers."""
+"""Metadata stores that pass calls to another store, to measure operations or to resolve lost answers."""
 
 from __future__ import annotations
 

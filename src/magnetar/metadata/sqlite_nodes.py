@@ -274,7 +274,8 @@ class SqliteNodes:
         self._note_children(path)
 
     def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
-        """Takes all steps in their order; returns a node for each put, None for the others.
+        """Carries out all steps in their order; returns the new node for each put, and None for every other
+        step.
 
         :raises MetadataError: a step failed; the caller must roll back the earlier steps
         """

@@ -66,7 +66,7 @@ class BlockBuilder:
     def add(self, entry: bytes | memoryview) -> bool:
         """Adds the next entry; returns False, without adding the entry, if the block has no room for it.
 
-        A block accepts its first entry whatever its length, and becomes longer if necessary.
+        A block accepts its first entry regardless of the entry's length, and becomes longer if necessary.
         """
         size = self._size + ENTRY_HEADER_BYTES + len(entry)
         if size > self._block_bytes and self.entries:

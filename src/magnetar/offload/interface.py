@@ -1,9 +1,9 @@
 """The contract of offload drivers, which copy closed ledgers to other storage and read them back.
 
 The order of an offload: the caller records a new UUID and calls :meth:`OffloadDriver.begin`; the entries that
-it appends are uploaded in blocks; :meth:`OffloadWriter.finish` returns once the store returns everything as
-it was written. Only then may the caller record the ledger as offloaded. :meth:`OffloadDriver.discard` removes
-the objects of an interrupted attempt by its recorded UUID.
+it appends are uploaded in blocks; :meth:`OffloadWriter.finish` reads all data back from the store, compares
+it with the written data, and then returns. Only then may the caller record the ledger as offloaded.
+:meth:`OffloadDriver.discard` removes the objects of an interrupted attempt by its recorded UUID.
 
 All calls block and may be made from any thread, but an :class:`OffloadWriter` and an :class:`OffloadedReader`
 serve one call at a time.

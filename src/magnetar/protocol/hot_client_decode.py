@@ -114,7 +114,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 def read_receipts(buffer: bytes, position: int, limit: int, max_frame: int, run: ReceiptRun) -> int:
     """Reads consecutive complete receipts of one producer into ``run``; returns the position after them.
 
-    Stops at any other frame; ``run.count`` is 0 if the first one is not a plain receipt.
+    Stops at any other frame; ``run.count`` is 0 if the first frame is not a plain receipt.
     """
     count = 0
     run.count = 0
@@ -251,9 +251,9 @@ def read_messages(
 ) -> int:
     """Reads consecutive complete plain MESSAGEs of one consumer; returns the position after them.
 
-    Stops before a frame of another kind or consumer, an incomplete one, or a bad one. If the first one is
-    bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. A MESSAGE is plain if it
-    has no ack set.
+    Stops before a frame of another kind or consumer, an incomplete frame, or a bad frame. If the first frame
+    is bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. A MESSAGE is plain if
+    it has no ack set.
     """
     count = 0
     run.count = 0

@@ -210,10 +210,10 @@ def read_sends(
 ) -> int:
     """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position after them.
 
-    Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first frame is
-    bad, ``run.count`` is 0 and ``run.error`` says why; the returned position is then after the bad frame for
-    errors 1 and 3, and before it for error 2. A SEND is plain if it is no marker, has no message id, and has
-    at least one message. All SENDs of a run belong to the same transaction, or none belongs to one.
+    Stops before a frame of another kind or producer, an incomplete frame, or a bad frame. If the first frame
+    is bad, ``run.count`` is 0 and ``run.error`` says why; the returned position is then after the bad frame
+    for errors 1 and 3, and before it for error 2. A SEND is plain if it is no marker, has no message id, and
+    has at least one message. All SENDs of a run belong to the same transaction, or none belongs to one.
 
     :param max_count: the maximum number of SENDs to read; the capacity of ``run`` is another limit
     :raises FrameError: as :func:`next_frame`, about the first frame

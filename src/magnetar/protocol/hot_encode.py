@@ -426,7 +426,8 @@ def encode_message(
     """Encodes one MESSAGE frame with all fields that it can have, for the entry ``buffer[start:end]``.
 
     :param redelivery_count: how often the entry was redelivered; omitted from the frame if it is 0
-    :param ack_set: signed 64-bit words, with a bit set for each message still to be delivered; None for all
+    :param ack_set: signed 64-bit words, with a bit set for each message still to be delivered; None: all
+        messages
     :param consumer_epoch: the consumer's epoch; None: it is omitted from the frame
     """
     body = bytearray(60)

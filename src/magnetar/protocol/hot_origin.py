@@ -67,7 +67,8 @@ def read_origins(
 
 def first_foreign(buffer: bytes, starts: array[int], ends: array[int], count: int) -> int:
     """Returns the index of the first of ``count`` entries that only brokers may send (a replicated entry or a
-    marker); -1 if there is none."""
+    marker); -1: no such entry.
+    """
     index = 0
     while index < count:
         if _is_foreign(buffer, starts[index], ends[index]):
@@ -224,7 +225,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
-    """Returns the varint in [position, end), of at most 63 bits; larger ones become negative."""
+    """Returns the varint in [position, end), of at most 63 bits; larger numbers become negative."""
     value = 0
     shift = 0
     while position < end and shift < 63:

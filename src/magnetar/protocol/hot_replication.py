@@ -183,7 +183,7 @@ def first_dropped(
     position is after the known position; ``count`` if no receipt does.
 
     :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
-    :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
+    :param ledger_ids: with ``entry_ids``, the source position of each receipt; negative for markers
     :param known_ledger: with ``known_entry``, the last position that the other cluster may already have
     """
     index = 0

@@ -55,8 +55,9 @@ def is_separated(properties: Mapping[str, str]) -> bool:
 
 
 def kind_of(properties: Mapping[str, str], side: str) -> str:
-    """Returns the type of one of :data:`SIDES`, by its name in the admin interface; ``BYTES`` if none is
-    stated."""
+    """Returns the type of one of :data:`SIDES`, by its name in the admin interface; ``BYTES`` if no type is
+    stated.
+    """
     return properties.get(_KIND.format(side)) or "BYTES"
 
 

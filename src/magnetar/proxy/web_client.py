@@ -36,7 +36,7 @@ class BrokerResponse:
     """
 
     def header(self, name: str) -> str:
-        """Returns the first header with this name; empty if there is none."""
+        """Returns the first header with this name; empty: the response has no such header."""
         return next((value for known, value in self.headers if known == name), "")
 
 
@@ -62,7 +62,7 @@ class Exchange:
 
     def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
         self.answer: Future[BrokerResponse] = loop.create_future()
-        """The future of the response; it fails with NotAnswered if there is none."""
+        """The future of the response; it fails with NotAnswered if no response arrives."""
         self.answer.add_done_callback(nobody_waits)
         self._loop = loop
         self._http = h11.Connection(h11.CLIENT)

@@ -41,7 +41,7 @@ class TopicMessageId(MessageId):
         return known, (MessageId(*numbers), self._topic)
 
     def of_topic(self) -> str:
-        """The topic of the message, which consumers of several topics need; empty: unknown."""
+        """Returns the topic of the message, which consumers of several topics need; empty: unknown."""
         return self._topic
 
     @staticmethod
@@ -130,11 +130,11 @@ class EncryptionContext:
         return CompressionType(self._metadata.compression)
 
     def uncompressed_message_size(self) -> int:
-        """Size of the message before compression, in bytes; 0: the message is not compressed."""
+        """Returns the size of the message before compression, in bytes; 0: the message is not compressed."""
         return self._metadata.uncompressed_size
 
     def batch_size(self) -> int:
-        """Number of messages in the batch; -1: the message is not in a batch."""
+        """Returns the number of messages in the batch; -1: the message is not in a batch."""
         return self._batch_size
 
     def is_decryption_failed(self) -> bool:
@@ -162,7 +162,7 @@ class PulsarMessage:
         return self._message.data()
 
     def value(self) -> object:
-        """The value of the message: the payload, decoded by the consumer's schema."""
+        """Returns the value of the message: the payload, decoded by the consumer's schema."""
         return self._schema.decode_message(self)
 
     def properties(self) -> dict[str, str]:
@@ -175,11 +175,11 @@ class PulsarMessage:
         return self._message.ordering_key()
 
     def publish_timestamp(self) -> int:
-        """The publish time, in milliseconds since 1970."""
+        """Returns the publish time, in milliseconds since 1970."""
         return self._message.publish_timestamp()
 
     def event_timestamp(self) -> int:
-        """The event time, in milliseconds since 1970; 0: not set."""
+        """Returns the event time, in milliseconds since 1970; 0: not set."""
         return self._message.event_timestamp()
 
     def message_id(self) -> TopicMessageId:
@@ -192,13 +192,13 @@ class PulsarMessage:
         return self._message.redelivery_count()
 
     def schema_version(self) -> str:
-        """The version of the producer's schema as a string, with one character for each byte of the version;
-        empty without a schema.
+        """Returns the version of the producer's schema as a string, with one character for each byte of the
+        version; empty without a schema.
         """
         return self._message.schema_version().decode("latin-1")
 
     def int_schema_version(self) -> int:
-        """The version of the producer's schema as a number; -1 without a schema."""
+        """Returns the version of the producer's schema as a number; -1 without a schema."""
         version = self._message.schema_version()
         return int.from_bytes(version, "big", signed=True) if version else -1
 
@@ -209,7 +209,7 @@ class PulsarMessage:
         return self._message.has_null_value()
 
     def encryption_context(self) -> EncryptionContext | None:
-        """The keys, algorithm and parameters of the encryption; None: the message is not encrypted."""
+        """Returns the keys, algorithm and parameters of the encryption; None: no encryption."""
         opened = self._message.decrypted_from()
         sealed = opened or self._message.encryption()
         if sealed is None:

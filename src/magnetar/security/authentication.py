@@ -136,7 +136,7 @@ class Authenticator(Protocol):
 
 
 class NobodyIsAsked:
-    """Accepts all clients, whatever credentials they send."""
+    """Accepts all clients, regardless of their credentials."""
 
     asks = False
     authentication_counts = NO_COUNTS

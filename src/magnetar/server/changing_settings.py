@@ -64,8 +64,8 @@ class ChangingSettings(Generic[S, T]):
             raise SettingRefused(str(error)) from error
 
     def _with(self, name: str, text: str | None) -> tuple[Mapping[str, Value], T]:
-        """Returns the changes together with a further one, and the object derived from the settings with
-        these changes.
+        """Returns the changes so far together with one further change, and the object derived from the
+        settings with all these changes.
         :param text: the new value; None: the setting gets back the value in the file
         """
         changed = dict(self._changed)

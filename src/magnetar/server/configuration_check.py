@@ -31,7 +31,8 @@ class Checked:
 
     findings: list[SettingFinding]
     problems: list[str]
-    """The errors because of which the process would not start; empty: it would start with the file."""
+    """The errors because of which the process would not start; empty: the process would start with the file.
+    """
     warnings: Sequence[str] = ()
     """Further warnings that a start would log, for example about listeners that other machines can reach."""
 

@@ -315,7 +315,8 @@ class _Guard:
 
     async def _others(self) -> list[str]:
         """Registers this export, and returns the brokers and the other export that use the cluster. Each
-        process registers before it looks, so of two that start at the same time, at least one sees the other.
+        process registers before it looks, so that of two processes that start at the same time, at least one
+        sees the other.
         """
         node = await self._metadata.get(EXPORTER)
         if node is None:

@@ -204,8 +204,9 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Returns the weights of the resources. If a weight has two settings, the new one applies unless it has
-    its default value; then the old one, with the misspelt name, applies."""
+    """Returns the weights of the resources. If a weight has two settings, the setting with the new name
+    applies unless it has its default value; otherwise the setting with the old, misspelt name applies.
+    """
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,

@@ -108,8 +108,8 @@ class QueryOptions:
     schema or the columns.
     """
     value_schema: str = ""
-    """``register``: the producer declares a schema to the broker; ``none``: it declares no schema; empty: it
-    declares one if the encoding requires it.
+    """``register``: the producer declares a schema to the broker; ``none``: the producer declares no schema;
+    empty: the producer declares a schema if the encoding requires it.
     """
     checkpoint_location: str = ""
     """Spark's own option, which Spark passes to streaming sinks."""

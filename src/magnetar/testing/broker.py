@@ -232,7 +232,7 @@ class Broker:
     # Its clock
 
     def now_ms(self) -> int:
-        """The time of the broker's clock, in milliseconds since 1970."""
+        """Returns the time of the broker's clock, in milliseconds since 1970."""
         return int(self._ask("now")["ms"])
 
     def advance(

@@ -152,8 +152,8 @@ class Wire:
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
         """Returns the bytes that the broker gets instead of a client's frame.
 
-        They are the frame, with advanced publish and delivery times if the broker's clock is ahead, or
-        nothing if a fault refuses the frame.
+        The result is empty if a fault refuses the frame; otherwise it is the frame, with advanced publish and
+        delivery times if the broker's clock is ahead.
 
         :param kind: the type of the command
         :param ahead: by how many milliseconds the broker's clock is ahead

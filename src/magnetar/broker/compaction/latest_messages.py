@@ -22,7 +22,8 @@ _AT_ONCE = 64 * 1024
 _BITS_AT_ONCE = 64 * 1024
 _MOST_CHUNKS = 200_000
 """The maximum number of chunks that are remembered; there is a limit because a client can send any number of
-chunks without ever sending a last one."""
+chunks without ever sending a last chunk.
+"""
 DIRECTORY = "compaction"
 """The directory below the data directory; the next compaction removes files that a crash leaves in it."""
 KEY_COST = 200

@@ -59,7 +59,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class EntryIds:
-    """The ids of entries: listed one by one, or consecutive in a ledger from a first one on."""
+    """The ids of entries: listed one by one, or consecutive in a ledger from a first id on."""
 
     ledger_ids: array[int]
     entry_ids: array[int]

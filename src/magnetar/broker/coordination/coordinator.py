@@ -268,7 +268,7 @@ class Coordinator:
         its end. The future fails with a BrokerError if the decision cannot be stored, so that the transaction
         stays open, or if the coordinator moves to another broker.
 
-        :raises TransactionNotFound: it does not exist, ended with the other outcome, or ended too long ago
+        :raises TransactionNotFound: no such transaction, or it ended too long ago or with the other outcome
         :raises InvalidTransactionStatus: the transaction is ending with the other outcome
         :raises TooManyRequests: too many requests wait for the end of the transaction
         :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
@@ -587,7 +587,7 @@ class Coordinator:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: an id is above the highest assigned one, or both open and ended
+        :raises BrokenInvariant: an id is above the highest assigned id, or is both open and ended
         """
         for least in self.transactions:
             must(least <= self.last_id, "transaction", least, "is above", self.last_id)

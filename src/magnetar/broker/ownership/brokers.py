@@ -368,7 +368,7 @@ class Leadership:
         self._io.loop.call_later(_RETRY_SECONDS, self._elect_anew)
 
     async def _elect(self) -> None:
-        """Determines the leader, and becomes the leader if there is none."""
+        """Determines the leader; if the cluster has no leader, becomes the leader."""
         while self._running:
             node = await self._metadata.get(LEADER)
             if node is None:

@@ -45,8 +45,9 @@ _PREFERRED_SECONDS = 60.0
 """How long a requested destination applies, in seconds: enough for an unload and the return of the first
 client."""
 _CHOSEN_SECONDS = 10.0
-"""How long lookups of a bundle are answered with the broker chosen for the first one, in seconds, while that
-broker takes ownership."""
+"""How long, in seconds, lookups of a bundle are answered with the broker that was chosen for the first
+lookup, while this broker takes ownership.
+"""
 _MOST = 100_000
 
 

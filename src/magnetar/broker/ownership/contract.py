@@ -59,7 +59,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The broker that owns a bundle, or the one to ask next if the bundle has no owner."""
+    """The broker that owns a bundle or, if the bundle has no owner, the broker to ask next."""
 
     broker_id: str
     addresses: Addresses

@@ -112,8 +112,8 @@ class Admission:
         return self._max_size > 0 or self._max_delay_ms > 0
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError | None:
-        """Returns the error for an entry that is refused for its content, whichever producer sends it; None
-        if the entry is accepted.
+        """Returns the error for an entry that is refused for its content, regardless of its producer; None if
+        the entry is accepted.
 
         :param encrypted: whether the entry is encrypted; True also for an entry that need not be encrypted
         """

@@ -62,7 +62,7 @@ class Deduplication:
         self._connected = connected
         self.sources = sources
         self._persisted: dict[str, int] = sources.load(cursor.describe_properties())
-        """Sequence ids by producer; those that published most recently are at the end."""
+        """Sequence ids by producer; producers that published most recently are at the end."""
         self._pushed: dict[str, int] = {}
         self._left: dict[str, float] = {}
         self._unsaved = 0

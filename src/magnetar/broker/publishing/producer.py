@@ -366,7 +366,8 @@ class Producer:
         self.by_position = by_position
         self.guarded = ""
         """The reason why the producer may not send messages that are reserved for brokers, so that each entry
-        is checked; empty: it may send them."""
+        is checked; empty: the producer may send such messages.
+        """
         self.replicates = remote_cluster is not None and topic.name.persistent
         """Whether the topic handles the producer's entries like those of a replicator."""
         self.apart = self.replicates

@@ -100,7 +100,7 @@ class NamedPublish(Publish):
         messages: int,
         started: float,
     ) -> None:
-        """:param marks: each entry's original producer and highest sequence id; -1: it does not count"""
+        """:param marks: each entry's original producer and highest sequence id; -1: it is not counted"""
         super().__init__(producer, sequence_ids, highest_sequence_ids, messages, started)
         self.marks = marks
 

@@ -1,8 +1,8 @@
 """Whether one Avro definition can read data that another wrote, by the rules of Java's library.
 
-Pulsar and its clients resolve schemas with that library or an equivalent one. It is more lenient than the
-specification: records need not have the same name, enums and fixed types need only the same simple name, and
-a symbol that an enum lacks is an error only when a message contains it.
+Pulsar and its clients resolve schemas with that library or an equivalent library. The library is more lenient
+than the specification: records need not have the same name, enums and fixed types need only the same simple
+name, and a symbol that an enum lacks is an error only when a message contains it.
 """
 
 from __future__ import annotations

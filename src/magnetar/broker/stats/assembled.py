@@ -49,7 +49,9 @@ _MANY = 100
 NO_TIME = 0
 """The publish time of the first unconsumed message if a subscription has no backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
-"""Fields with times, in which 0 means that no time is known; the sum of partitions has the earliest one."""
+"""Fields with times, in which 0 means that no time is known; the statistics of all partitions together have
+the earliest known time.
+"""
 _OF_ONE_PARTITION = frozenset(
     (
         "ownerBroker",

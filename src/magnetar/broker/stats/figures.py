@@ -163,7 +163,9 @@ class CompactionMetrics:
     """Bytes read per second while compactions ran; ``write_throughput``: bytes written."""
     write_throughput: float = 0.0
     read_bytes: int = 0
-    """The bytes that all compactions have read; ``written_bytes``: those that they have written."""
+    """The bytes that all compactions have read; ``written_bytes``: the bytes that all compactions have
+    written.
+    """
     written_bytes: int = 0
     entries: int = 0
     """The number of entries in the ledger of the last compaction; ``size``: their bytes."""
@@ -233,8 +235,9 @@ class TopicMetrics:
     offloaded_bytes: int = 0
     open_transactions: int = 0
     aborted_transactions: int = 0
-    """The number of aborted transactions since the topic was loaded; :attr:`committed_transactions` is that
-    of committed ones."""
+    """The number of aborted transactions since the topic was loaded; :attr:`committed_transactions` is the
+    number of committed transactions.
+    """
     committed_transactions: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1

@@ -402,7 +402,8 @@ class Line:
     """The time of the reading, in seconds of the monotonic clock."""
     counted: Rate | None = None
     """The topic's counter of incoming messages at that time; a topic that was loaded again has another
-    one."""
+    counter.
+    """
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0

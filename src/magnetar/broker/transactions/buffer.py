@@ -153,8 +153,9 @@ class TransactionBuffer:
         self.low_water: dict[int, int] = {}
         """For each coordinator, the number up to which all of its transactions have ended everywhere."""
         self.committed_count = 0
-        """The number of transactions that were committed since the topic was loaded; :attr:`aborted_count`:
-        those that were aborted."""
+        """The number of transactions that were committed since the topic was loaded; :attr:`aborted_count` is
+        the number of those that were aborted.
+        """
         self.aborted_count = 0
         self.ready = False
         """Whether a snapshot is stored, so that messages of transactions may follow."""
@@ -303,7 +304,8 @@ class TransactionBuffer:
 
     def for_replication(self, run: EntryRun) -> EntryRun:
         """Returns the run for another cluster, where its messages belong to no transaction: without ids of
-        transactions, and with entries of aborted ones replaced by markers."""
+        transactions, and with entries of aborted transactions replaced by markers.
+        """
         if not self._look(run) & TRANSACTIONAL:
             return run
         return _rewritten(run, lambda entry: _ABORTED_ENTRY if self.hides(entry) else _without_id(entry))
@@ -372,7 +374,8 @@ class TransactionBuffer:
         """Ends a transaction in a topic that Apache Pulsar terminated while the transaction was open.
 
         The topic accepts no marker, so a snapshot stores the end. The snapshot can only store the ends of all
-        open transactions together, because their messages may lie before and after those of this one.
+        open transactions together, because their messages may lie before and after the messages of this
+        transaction.
         """
         self._decided[txn] = commit
         waiting = [each for each in self.open if each not in self._decided]

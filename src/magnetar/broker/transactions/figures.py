@@ -15,7 +15,9 @@ DELAY_BOUNDS = (1.0, 5.0, 10.0)
 """Upper bounds of the histogram of delays, in seconds. The settings limit the delay of a record, by default
 to one millisecond."""
 _MOST_TOPICS = 1000
-"""The maximum number of topics with statistics of their own; the oldest ones lose theirs."""
+"""The maximum number of topics with statistics of their own; if there are more, the oldest topics lose their
+statistics.
+"""
 KEPT = 64
 """The number of latest durations of a topic, or a subscription, from which quantiles are computed."""
 

@@ -434,7 +434,7 @@ async def open_log(
         another broker owns it, or an internal error occurred. The owner must then close the log
     :param properties: the properties of the managed ledger if it is created
     :param quorums: quorums of new ledgers; None: the quorums in the settings
-    :param tenure: the ownership of this broker, which may end at any time; None: it cannot end
+    :param tenure: the ownership of this broker, which may end at any time; None: the ownership cannot end
     :param figures: counts the batches; None: they are not counted
     :raises ManagedLedgerNotFound: the log does not exist and ``create`` is false
     :raises ManagedLedgerError: another broker opened it at the same time, or its record is damaged

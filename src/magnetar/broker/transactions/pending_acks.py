@@ -86,7 +86,8 @@ class PendingAcks:
         self.low_water: dict[int, int] = {}
         self.committed_count = 0
         """The number of transactions that were committed since the subscription was first used;
-        :attr:`aborted_count`: those that were aborted."""
+        :attr:`aborted_count` is the number of those that were aborted.
+        """
         self.aborted_count = 0
         self.failed_commits = 0
         """The number of commits that could not be stored, so that the coordinator tries again;
@@ -107,7 +108,7 @@ class PendingAcks:
 
     @property
     def any(self) -> bool:
-        """Whether anything is pending."""
+        """Whether any acknowledgement is pending."""
         return bool(self.bits) or self.cumulative is not None
 
     def bits_of(self, ledger_id: int, entry_id: int) -> int:

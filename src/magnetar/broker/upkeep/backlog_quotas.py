@@ -375,9 +375,9 @@ class BacklogQuotas:
 
 
 class StorageGate:
-    """Stops publishing while storage is full, so that consumers can drain the backlogs.
-    The storage reports when it is full. Producers are treated as if a backlog quota were exceeded, which
-    clients understand: they are closed, and get an error with the reason when they reconnect.
+    """Stops publishing while storage is full, so that consumers can drain the backlogs. The storage reports
+    when it is full. Producers are treated as if a backlog quota were exceeded, which clients understand: the
+    producers are closed, and get an error with the reason when they reconnect.
 
     A broker has one gate for all its persistent topics.
     """

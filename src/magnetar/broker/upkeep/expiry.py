@@ -1,7 +1,7 @@
 """Time to live: old messages of a backlog are consumed on behalf of the subscription.
 
 An entry's age follows from its publish time, which its producer sets. If its ledger was closed longer ago
-than the time to live, the entry has expired whatever its publish time is, so that a producer with a wrong
+than the time to live, the entry has expired regardless of its publish time, so that a producer with a wrong
 clock cannot keep messages forever.
 """
 

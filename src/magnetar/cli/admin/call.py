@@ -126,9 +126,9 @@ class Call:
         return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
-        """True for ``--enable``, False for ``--disable``.
+        """Returns True for ``--enable``, and False for ``--disable``.
 
-        :raises UsageError: both or neither are given
+        :raises UsageError: both options are given, or neither of them
         """
         on, off = bool(self.get("enable")), bool(self.get("disable"))
         if on == off:

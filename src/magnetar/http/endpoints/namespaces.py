@@ -181,7 +181,7 @@ def _permission_change(name: str, given: Any, *, grants: bool) -> tuple[TopicNam
 async def _permission_refusal(
     application: Application, request: Request, operation: Operation, topics: Sequence[TopicName]
 ) -> str | None:
-    """Returns why the client has no permission for one of the topics; None: it has permission for all."""
+    """Returns why the client has no permission for one of the topics; None: no permission is missing."""
     authorizer = application.access.authorizer
     if not authorizer.asks:
         return None

@@ -251,8 +251,8 @@ _WANTED = {
 
 class WrittenNumber(float):
     """A number with a fraction or an exponent that remembers how it was written, for ``parse_float`` of
-    :mod:`json`. It is needed because Pulsar accepts numbers where it expects strings, and then uses their
-    text.
+    :mod:`json`. The class is needed because Pulsar accepts numbers in place of strings, and then uses the
+    text of the numbers.
     """
 
     __slots__ = ("written",)

@@ -112,8 +112,8 @@ def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMess
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """Converts a time to milliseconds since 1970. It can be given as this number, as in Pulsar, or as a time
-    with a UTC offset, as for WebSockets.
+    """Converts a time to milliseconds since 1970. The time can be given as such a number, as in Pulsar, or as
+    a time with a UTC offset, as for WebSockets.
     """
     if given is None:
         return None

@@ -312,7 +312,7 @@ class LoopThread:
     def check_process(self) -> None:
         """Checks that the loop runs in this process.
 
-        :raises RuntimeError: it runs in the parent process
+        :raises RuntimeError: the loop runs in the parent process
         """
         if self.is_forked:
             raise RuntimeError(

@@ -18,7 +18,8 @@ def looking_up(host: str) -> Iterator[None]:
     """A context manager that converts the error for a malformed host name, such as ``a..b``, to a
     ``gaierror``.
 
-    :raises socket.gaierror: the name is malformed or has a label of more than 63 letters, so no host has it
+    :raises socket.gaierror: the name is malformed or has a label of more than 63 letters, so no host can have
+        this name
     """
     try:
         yield

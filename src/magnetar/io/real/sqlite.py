@@ -76,7 +76,8 @@ def reading_unchanged(path: Path) -> Iterator[SqliteConnection]:
     may write to the files meanwhile.
 
     :raises SqlError: the database cannot be opened
-    :raises OSError: the database has a write-ahead log, and there is no room for a copy of both
+    :raises OSError: the database has a write-ahead log, and there is no room for a copy of the database and
+        the log
     """
     if not Path(f"{path}-wal").exists():
         with closing(SqliteConnection(str(path), unchanged=True)) as connection:

@@ -104,7 +104,7 @@ class Bookie:
         self._requests = 0
         self._closed = False
         self._trouble = ""
-        """The reason why the last attempt to connect failed; empty: it succeeded."""
+        """The reason why the last attempt to connect failed; empty: the attempt succeeded."""
 
     @property
     def in_progress(self) -> int:
@@ -117,7 +117,7 @@ class Bookie:
 
     @property
     def trouble(self) -> str:
-        """The reason why a recent connection attempt failed; empty: none failed."""
+        """The reason why a recent connection attempt failed; empty: no recent attempt failed."""
         return self._trouble if self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS else ""
 
     @property
@@ -403,7 +403,7 @@ class Bookie:
             self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
 
     def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
-        """Returns the first stream that expects these answers; None if none does."""
+        """Returns the first stream that expects these answers; None: no stream expects them."""
         for stream in self._streams.get(ledger_id, ()):
             if stream.expects(first) and stream.expects(last):
                 return stream

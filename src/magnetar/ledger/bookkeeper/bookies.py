@@ -170,7 +170,7 @@ class Bookies:
         return bool(self.trouble(bookie_id))
 
     def trouble(self, bookie_id: str) -> str:
-        """Returns the reason why a recent connection attempt failed; empty if none failed."""
+        """Returns the reason why a recent connection attempt failed; empty: no recent attempt failed."""
         connections = (self._connections.get((bookie_id, use)) for use in Use)
         return next((each.trouble for each in connections if each is not None and each.trouble), "")
 

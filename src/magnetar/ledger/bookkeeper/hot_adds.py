@@ -124,7 +124,7 @@ def _number_at(data: bytes, position: int) -> int:
 
 
 class Stripe:
-    """The entries of a segment that one bookie of the ensemble gets, and how far it has answered for them."""
+    """The entries of a segment that one bookie of the ensemble gets, and those that it has answered."""
 
     def __init__(self, index: int, ensemble: int, write: int, first: int) -> None:
         """:param index: the bookie's index in the ensemble
@@ -174,7 +174,7 @@ class Stripe:
 
 def confirmed_through(stripes: list[Stripe], write: int, ack: int, first: int, end: int) -> int:
     """Returns the last entry of [first, end) up to which ``ack`` bookies of each write set have stored every
-    entry; ``first - 1`` if there is none.
+    entry; ``first - 1`` if there is no such entry.
 
     Out-of-order answers count once the gap before them is closed.
     """

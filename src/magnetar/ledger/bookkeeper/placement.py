@@ -34,7 +34,8 @@ class NotEnoughBookies(LedgerError):
         """:param besides: bookies that cannot be chosen, because they are in the ledger's ensemble or have
             just failed
         :param rule: the placement rule that the bookies must meet
-        :param trouble: returns the reason why a connection to a bookie failed; empty: it may be reachable
+        :param trouble: returns the reason why a connection to a bookie failed; empty: the bookie may be
+            reachable
         """
         names = ", ".join(found) or "none"
         others = f" in addition to {', '.join(sorted(besides))}" if besides else ""

@@ -297,8 +297,8 @@ class ReadingMemory:
     """The bookies that answer batch reads; shared by all readers of a store.
 
     A bookie before 4.17 closes the connection at a batch read, but so does any bookie that stops. A bookie
-    that never answered a batch read counts as old when it refuses one, or closes the connection at a second
-    one.
+    that never answered a batch read counts as old when it refuses a batch read, or closes the connection at a
+    second batch read.
     """
 
     def __init__(self, clock: Clock) -> None:

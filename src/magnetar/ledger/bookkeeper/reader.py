@@ -46,7 +46,9 @@ _TRY_AGAIN_SECONDS = (0.3, 1.0)
 """The delays in seconds before failed reads are tried again; longer than the time for which no new connection
 to a bookie is opened after a failure."""
 _SINGLES = 16
-"""The number of entries that are requested at the same time without batch reads; they have at most 80 MiB."""
+"""The number of entries that are requested at the same time without batch reads; these entries have at most
+80 MiB together.
+"""
 _BATCH_BYTES = 5 << 20
 """The maximum size of a bookie's answer to a batch read."""
 _BATCH_ENTRIES = 10_000
@@ -71,7 +73,7 @@ class ReadParts(NamedTuple):
     """Returns a connection for reading. A bookie may close it because of an unknown request, so writers must
     not share it."""
     written: Callable[[int], BookKeeperWriter | None]
-    """Returns the writer of a ledger; None: it is not in this process, or has ended."""
+    """Returns the writer of a ledger; None: the writer is not in this process, or has ended."""
     memory: ReadingMemory
     settings: ReadSettings
 
@@ -255,7 +257,9 @@ class BookKeeperReader:
         ]
 
     def _may_ask_batch(self, bookies: Sequence[str]) -> bool:
-        """Whether all of the bookies have all entries of the segment, and the first supports batch reads."""
+        """Whether all of the bookies have all entries of the segment, and the first bookie supports batch
+        reads.
+        """
         parts, quorums = self._parts, self._record.quorums
         each_has_all = quorums.ensemble == quorums.write
         return parts.settings.batches and each_has_all and parts.memory.takes_batches(bookies[0])
@@ -308,7 +312,7 @@ class OpeningParts(NamedTuple):
     """Returns a connection to a bookie; only recoveries use this connection."""
     placement: Placement
     written: Callable[[int], BookKeeperWriter | None]
-    """Returns the writer of a ledger; None: it is not in this process, or has ended."""
+    """Returns the writer of a ledger; None: the writer is not in this process, or has ended."""
     fencing: Callable[[int], object]
     """Called before the bookies of a ledger are fenced."""
     password: bytes = b""

@@ -79,7 +79,7 @@ class _Place:
         self.first = first
         """The first entry that the bookie stores."""
         self.lost = ""
-        """The reason why the bookie failed; empty: it did not."""
+        """The reason why the bookie failed; empty: the bookie has not failed."""
         self.unsent: list[AddRun] = []
 
 

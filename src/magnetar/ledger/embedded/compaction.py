@@ -250,7 +250,7 @@ class Compaction:
         return SORTING, await self._first_mixed(known[: -settings.sort_behind or None])
 
     async def _first_mixed(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
-        """Returns the first segment that is worth sorting, as a list; empty if there is none."""
+        """Returns the first segment that is worth sorting, as a list; empty: no segment is worth sorting."""
         mixed: list[SealedSegment] = []
 
         def look_at(segment: SealedSegment) -> None:
@@ -266,8 +266,9 @@ class Compaction:
         return self._table.live_bytes.get(segment.segment_id, 0) < threshold * segment.stored
 
     def _is_mixed(self, segment: SealedSegment) -> bool:
-        """Whether reads of one ledger in a segment must skip entries of others, because its runs are
-        short."""
+        """Whether reads of one ledger in a segment must skip entries of other ledgers, because the runs are
+        short.
+        """
         if segment.kind != LOG or not segment.runs:
             return False
         short = segment.stored < segment.runs * self._settings.sorted_run_bytes

@@ -51,14 +51,14 @@ class DiskUse(NamedTuple):
 
 @dataclass(frozen=True)
 class DiskGuardSettings:
-    """Limits; those whose names end with ``_share`` are shares of the device's size, 0 to 1."""
+    """Limits; fields whose names end with ``_share`` are shares of the device's size, 0 to 1."""
 
     warn_share: float = 0.9
     full_share: float = 0.95
     resume_share: float = 0.93
     """The share below which a full device no longer counts as full."""
     reserve_bytes: int = 256 << 20
-    """The free bytes below which the device counts as full, whatever the share."""
+    """The free bytes below which the device counts as full, regardless of the used share."""
     interval_seconds: float = 10.0
 
     def __post_init__(self) -> None:

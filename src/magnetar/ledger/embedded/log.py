@@ -453,8 +453,9 @@ class CommitLog:
         return SEGMENT_HEADER_BYTES + 2 * GROUP_HEADER_BYTES + RUN_HEADER_BYTES + size
 
     def _leave_reserve(self) -> bool:
-        """Continues in a segment with room for entries, or refuses the entries if there is none; returns
-        False if the segment is not ready yet."""
+        """Continues in a segment with room for entries, or refuses the entries if there is no such segment;
+        returns False if the segment is not ready yet.
+        """
         if self._supply.has_room:
             return self._roll()
         self._refuse(self.segment.room)

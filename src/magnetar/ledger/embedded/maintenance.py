@@ -207,7 +207,7 @@ class Maintenance:
         self._retry = self._io.loop.call_at(self._not_before, self._reminder.remind)
 
     async def _step(self) -> bool:
-        """Does the most urgent piece of work; returns False if there is none."""
+        """Does the most urgent piece of work; returns False if there is nothing to do."""
         if self._segments.of(SegmentState.FULL):
             await self._seal()
         elif (compacted := self._compaction.take_result()) is not None:

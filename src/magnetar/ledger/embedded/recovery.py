@@ -1,5 +1,6 @@
-"""Recovery at the start: reads the checkpoint, replays the log after it, and tells torn groups from damaged
-ones."""
+"""Recovery at the start: reads the checkpoint, replays the log after it, and distinguishes torn groups from
+damaged groups.
+"""
 
 from __future__ import annotations
 
@@ -172,8 +173,9 @@ class LogReplay:
                     self._report(segments[number], offset, self._ledgers_behind(segments, number, offset))
 
     def _ledgers_behind(self, segments: list[_TailSegment], number: int, offset: int) -> set[int]:
-        """Returns the ledgers that lost entries: those in the damaged group's table, or those with a gap
-        after it."""
+        """Returns the ledgers that lost entries: the ledgers with damaged runs if the group's table is
+        intact; otherwise the ledgers in its damaged table, and ledgers with a gap after the group.
+        """
         damaged = segments[number].reader.group_at(offset)
         if damaged is not None and damaged.sequence == self.sequence:
             return {run.ledger_id for run in damaged.broken_runs}

@@ -1,4 +1,4 @@
-"""Writes live runs of other segments to new ones, sorted by ledger. Calls block."""
+"""Writes live runs of other segments to new segments, sorted by ledger. Calls block."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Rewriting:
         self.entries = 0
 
     def step(self) -> bool:
-        """Writes the next group; returns False if there is none.
+        """Writes the next group; returns False if all groups are written.
 
         :raises RunDamaged: a run does not match its checksum
         """

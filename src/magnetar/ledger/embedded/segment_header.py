@@ -41,7 +41,7 @@ class SegmentHeader:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """Returns the header at the beginning of ``data``; None if there is no valid one."""
+    """Returns the header at the beginning of ``data``; None: there is no valid header."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         return None
     magic, version, kind, store_id, segment_id, size = _HEADER.unpack_from(data)

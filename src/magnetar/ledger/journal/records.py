@@ -16,7 +16,8 @@ COMPONENT = b"metadata-journal"
 
 CONTINUES = "magnetar/continues"
 """The key in the custom metadata for the id of the ledger that this one continues. A journal's first ledger
-has none."""
+does not have this key.
+"""
 
 _HEADER = struct.Struct("<4sBBH16sqqQ")
 """Magic, format version, kind, whether the snapshot is complete, metadata id, generation, tally."""

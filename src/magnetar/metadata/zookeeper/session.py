@@ -1,9 +1,9 @@
 """A session with a ZooKeeper ensemble, which survives its connections and knows when it may have expired.
 
-The server counts the session timeout from the time at which it received the last answered request, or later.
-If no other request is answered within 5/6 of the timeout from the sending of that request, the session counts
-as lost, before a server can expire it: everything that it owned is given up before another session can own
-it.
+The server counts the session timeout from the time at which it received the last answered request, or from a
+later time. The session counts as lost if 5/6 of the timeout have passed since the last answered request was
+sent. At this time, no server can have expired the session yet; so this process gives up everything that the
+session owns before another session can own it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class SessionSettings:
 
 
 class ZooKeeperSession:
-    """A session, begun by :meth:`start`. Requests wait for the first connection, and after a loss for the
-    next one."""
+    """A session, begun by :meth:`start`. Requests wait for the first connection and, after the loss of a
+    connection, for the next connection.
+    """
 
     def __init__(
         self,

@@ -59,8 +59,8 @@ class ZooKeeperMetadataStore:
     """A ``MetadataStore`` in ZooKeeper, opened by :meth:`open_store`.
 
     A put creates missing parents, with a request for each. Reads are answered by the server to which this
-    session is connected. They are never older than what the session has read or written before, but may be
-    older than what others have written since.
+    session is connected. The answers are never older than data that the session has read or written before,
+    but may lack later changes by other sessions.
     """
 
     def __init__(self, outside: Outside, address: EnsembleAddress, settings: SessionSettings) -> None:

@@ -1,7 +1,7 @@
 """Method ``token`` with OpenID Connect: issuers publish the keys for checking their tokens.
 
 Settings are those of Pulsar's ``AuthenticationProviderOpenID``. Facts about an issuer come only from its own
-discovery document, and no claim of a token is trusted unless its issuer is an allowed one. Documents are
+discovery document, and no claim of a token is trusted unless the token's issuer is allowed. Documents are
 fetched on a worker, with limits of time and size; all clients that wait for a document share one fetch.
 """
 

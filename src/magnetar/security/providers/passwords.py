@@ -276,8 +276,9 @@ class CertificateProvider:
 
 
 def common_name(certificate: PeerCertificate) -> str:
-    """Returns the CN of the certificate's subject, the most specific one of several; empty if there is
-    none."""
+    """Returns the CN of the certificate's subject, the most specific one of several; empty: the subject has
+    no CN.
+    """
     subject = certificate.get("subject")
     found = ""
     for part in subject if isinstance(subject, tuple) else ():

@@ -54,7 +54,7 @@ class Lake:
 
         :param checkpoint: the checkpoint of the query whose batches are added
         :raises PipelineError: the checkpoint is missing; the query would number its batches from 0 again, and
-            the lake would take new batches for existing ones
+            the lake would mistake new batches for batches that it already has
         """
         if not checkpoint.exists() and self.files():
             raise PipelineError(

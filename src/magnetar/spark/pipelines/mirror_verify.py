@@ -21,7 +21,7 @@ from magnetar.spark.pipelines.work import Work
 FILTERED, IN_FLIGHT, EXPIRED, MISSING = "filtered", "in flight", "expired", "missing"
 KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
 """The explanations for a message that the other side lacks: the first one that applies counts, and MISSING
-means that no other applies.
+means that none of the others applies.
 """
 
 
