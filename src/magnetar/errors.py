@@ -105,8 +105,8 @@ class ServedElsewhere(ServiceNotReady):
     ) -> None:
         """Describes the other broker.
 
-        :param http_url: the HTTP address of that broker; None: the broker has none
-        :param http_url_tls: the HTTPS address of that broker; None: the broker has none
+        :param http_url: the HTTP address of that broker; None: the broker has no HTTP address
+        :param http_url_tls: the HTTPS address of that broker; None: the broker has no HTTPS address
         :param authoritative: whether that broker must serve the request itself, without choosing an owner
         :param without: query parameters to leave out of the redirect, because this broker has applied them
         """

@@ -93,7 +93,7 @@ class AdminHttp:
         """Sends a request; returns a JSON response as its value, other text unchanged, and None for an empty
         response.
 
-        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
+        :raises AdminError: the broker cannot be reached, or refused the request; the message gives the reason
         """
         status, _, data = self._exchanged(method, path, query, body, content_type)
         try:
@@ -104,7 +104,7 @@ class AdminHttp:
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Returns the headers (by name in lower case) and the body of a GET response.
 
-        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
+        :raises AdminError: the broker cannot be reached, or refused the request; the message gives the reason
         """
         status, headers, data = self._exchanged("GET", path, query, None)
         if status >= _ERRORS:
@@ -115,7 +115,7 @@ class AdminHttp:
         """Passes the body of a GET response to ``take`` in pieces; returns the headers, by name in lower
         case.
 
-        :raises AdminError: the broker cannot be reached or refused, or the body is incomplete
+        :raises AdminError: the broker cannot be reached or refused the request, or the body is incomplete
         """
         status, headers, data = self._exchanged("GET", path, None, None, take=take)
         if status >= _ERRORS:
@@ -128,7 +128,7 @@ class AdminHttp:
         """Opens a stream of server-sent events at the first broker that answers.
 
         :param headers: headers in addition to the headers of every request
-        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
+        :raises AdminError: the broker cannot be reached, or refused the request; the message gives the reason
         """
         target = _target(path, query)
         for _ in self._urls[1:]:

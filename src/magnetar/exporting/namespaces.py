@@ -95,7 +95,7 @@ class NamespaceExport:
     async def carry(self, namespace: NamespaceName) -> None:
         """Creates the namespace at the target, with its tenant and its resource group, unless it exists.
 
-        :raises MetadataError: the store refused
+        :raises MetadataError: the store refused the request
         """
         source, target = self._source, self._target
         await self._carry_tenant(namespace.tenant)

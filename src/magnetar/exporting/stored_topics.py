@@ -157,7 +157,8 @@ async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[
 
 
 async def compacted_ledger_of(side: OpenStores, name: str) -> int | None:
-    """Returns the id of a topic's compacted ledger, without fencing its writer; None: the topic has none.
+    """Returns the id of a topic's compacted ledger, without fencing its writer; None: the topic has no
+    compacted ledger.
 
     :raises ManagedLedgerError: the record of the compaction cursor cannot be read
     :raises LedgerError: the ledger with the cursor's state cannot be read

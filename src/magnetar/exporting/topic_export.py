@@ -102,7 +102,7 @@ class TopicExport:
         :raises NotExported: the topic cannot be exported, or another process interfered
         :raises LedgerError: entries cannot be read or written
         :raises ManagedLedgerError: records cannot be read or written
-        :raises MetadataError: a store refused, or does not answer
+        :raises MetadataError: a store refused the request, or does not answer
         """
         left = await self._note_at(self._source)
         arriving = await self._note_at(self._target)
@@ -122,7 +122,7 @@ class TopicExport:
 
         :raises NotExported: the topic has left the source, so that the export can only be finished
         :raises LedgerError: ledgers cannot be deleted
-        :raises MetadataError: a store refused, or does not answer
+        :raises MetadataError: a store refused the request, or does not answer
         """
         left = await self._note_at(self._source)
         arriving = await self._note_at(self._target)

@@ -47,7 +47,7 @@ class SpaceReserve:
         """Takes over the file that an earlier process left, without reserving further space.
 
         :param size: bytes to reserve, fewer on a small device; 0: no reserve
-        :param first: bytes to reserve until :meth:`grow` is called; None: all
+        :param first: bytes to reserve until :meth:`grow` is called; None: ``size`` bytes
         """
         self._disk = disk
         self._path = f"{directory}/{RESERVE_NAME}"

@@ -202,7 +202,7 @@ class Disk(Protocol):
 
     @property
     def root(self) -> str:
-        """The absolute path of the root in the file system; empty if it has none."""
+        """The absolute path of the root in the file system; empty: the root has no path there."""
         ...
 
     def open(
@@ -373,8 +373,8 @@ class ConnectingNetwork(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Opens a TCP connection; returns it with the handler from ``factory``, already told of the
-        connection.
+        """Opens a TCP connection; returns it with the handler from ``factory``, whose ``connection_made`` was
+        already called.
 
         :raises OSError: the address does not answer, or the name has no address
         """

@@ -54,7 +54,9 @@ class FairSemaphore:
 
 
 class Mutex(FairSemaphore):
-    """A lock: ``async with mutex:`` waits for its turn, first come, first served."""
+    """A lock: ``async with mutex:`` waits until the lock is free; waiting tasks get the lock in the order of
+    their arrival.
+    """
 
     __slots__ = ()
 

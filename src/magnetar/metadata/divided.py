@@ -61,7 +61,7 @@ class DividedStore:
         await self._at(path).delete(path, expected_version)
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Makes all changes or none; see :meth:`MetadataStore.change_together`.
+        """Makes all changes, or no change; see :meth:`MetadataStore.change_together`.
 
         :raises ValueError: the steps concern nodes of both stores, which cannot be changed together
         """

@@ -174,8 +174,9 @@ class EmbeddedMetadataStore:
             self.progress = paired
 
     def listen_for_edits(self, listener: Callable[[Edits], None]) -> None:
-        """Registers ``listener`` for each transaction that changes persistent nodes, called before its
-        operations are answered."""
+        """Registers ``listener``, which is called for each transaction that changes persistent nodes, before
+        the operations of the transaction are answered.
+        """
         self._edit_listeners.append(listener)
 
     def stop_listening_for_edits(self, listener: Callable[[Edits], None]) -> None:
@@ -434,7 +435,8 @@ class EmbeddedMetadataStore:
 
     def _note_progress(self, next_ledger_id: int) -> Edits | None:
         """Assigns a new generation to the transaction's changes of persistent nodes, and returns these
-        changes; None if there are none."""
+        changes; None: the transaction changes no persistent nodes.
+        """
         nodes = self._nodes
         if not nodes.edits:
             return None

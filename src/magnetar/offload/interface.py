@@ -104,7 +104,7 @@ class OffloadWriter(ABC):
     @property
     @abstractmethod
     def upload_id(self) -> str:
-        """The store's id of the unfinished upload; empty if the driver has none."""
+        """The store's id of the unfinished upload; empty: uploads of this driver have no ids."""
 
     @abstractmethod
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:

@@ -50,7 +50,7 @@ class ReplicationRun:
         self.origin = b"\x2a" + bytes((len(local),)) + local
         """The serialized field ``replicated_from`` with the name of this cluster."""
         self.max_frame = 0
-        """The limit of a whole frame, in bytes."""
+        """The maximum size of a whole frame, in bytes."""
         self.versions: dict[bytes, bytes] = {}
         """The remote schema versions by local versions."""
         self.local_version = b""
@@ -180,7 +180,7 @@ def first_dropped(
     known_entry: int,
 ) -> int:
     """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
-    position is after the known position; ``count`` if no receipt does.
+    position is after the known position; ``count``: no such receipt.
 
     :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
     :param ledger_ids: with ``entry_ids``, the source position of each receipt; negative for markers

@@ -135,7 +135,7 @@ def broker_metadata_size(buffer: bytes, start: int) -> int:
 
 
 def broker_metadata_of(entry: bytes) -> BrokerEntryMetadata | None:
-    """Returns the broker entry metadata of an entry; None if it has none.
+    """Returns the broker entry metadata of an entry; None: the entry has no broker entry metadata.
 
     :raises EntryError: the broker entry metadata cannot be parsed
     """

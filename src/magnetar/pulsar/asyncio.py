@@ -371,7 +371,7 @@ class Client:
         """Creates a producer.
 
         :param schema: the schema; None: payloads are bytes
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         used = schema if schema is not None else BytesSchema()
         options = producer_options(
@@ -439,7 +439,7 @@ class Client:
             ``batch_receive``
         :param is_pattern_topic: whether ``topic`` is a regular expression
         :raises ValueError: ``topic`` has the wrong type
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         used = schema if schema is not None else BytesSchema()
         options = consumer_options(
@@ -504,7 +504,7 @@ class Client:
     ) -> Reader:
         """Creates a reader.
 
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         used = schema if schema is not None else BytesSchema()
         options: dict[str, object] = {

@@ -74,7 +74,9 @@ def official(error: PulsarException) -> PulsarException:
 
 
 class Calls:
-    """Runs coroutines of ``magnetar.client`` in its loop, and converts errors to the official client's."""
+    """Runs coroutines of ``magnetar.client`` in its loop, and converts errors to errors of the official
+    client.
+    """
 
     def __init__(self) -> None:
         self.thread = LoopThread("pulsar")

@@ -321,7 +321,7 @@ class Client:
         """Creates a producer. Keys are assigned to the same partitions as in the official client.
 
         :raises ValueError: an argument has the wrong type
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         check_type(Schema, schema, "schema")
         options = producer_options(
@@ -398,7 +398,7 @@ class Client:
         :param unacked_messages_timeout_ms: acknowledgement time-out, at least 10000; None or 0: no time-out
         :param pattern_auto_discovery_period: interval of checks for topics that match, in seconds
         :raises ValueError: an argument has the wrong type
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         check_type(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
@@ -504,7 +504,7 @@ class Client:
 
         :param reader_listener: called with the reader and each message, in a thread of the client
         :raises ValueError: an argument has the wrong type
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         check_type(Schema, schema, "schema")
         options: dict[str, object] = {
@@ -549,7 +549,7 @@ class Client:
         """Creates a table view: the latest value of each key of a topic.
 
         :raises ValueError: an argument has the wrong type
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises PulsarException: the broker refused the request, or did not answer in time
         """
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")

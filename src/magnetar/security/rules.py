@@ -270,7 +270,8 @@ def _of_role(by_role: Mapping[str, Actions], role: str, wildcards: bool) -> Acti
 
 def fits(pattern: str, role: str) -> bool:
     """Whether a pattern matches a role. A ``*`` at the pattern's end or beginning matches any string; ``*``
-    alone matches all."""
+    alone matches all roles.
+    """
     if pattern.endswith("*"):
         return role.startswith(pattern[:-1])
     return pattern.startswith("*") and role.endswith(pattern[1:])

@@ -113,7 +113,7 @@ def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> Bac
 
     :param broker: returns a client of the running broker; its errors are raised by this function
     :raises BackupRefused: the backup cannot be taken; earlier backups are unchanged
-    :raises AdminError: the broker does not answer, or refuses
+    :raises AdminError: the broker does not answer, or refuses the request
     :raises OSError: a file cannot be read or written; earlier backups are unchanged
     """
     with _source(wanted.data_dir, broker) as source:

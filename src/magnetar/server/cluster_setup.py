@@ -58,7 +58,7 @@ async def set_up_cluster(
     :param bookkeeper: the ensemble with the bookies' metadata, with the path of the ledgers
     :param own_bookkeeper: whether to also create the bookies' metadata, below :data:`LEDGERS` in ``local``
     :raises SetupContradicts: a node already has another value
-    :raises MetadataError: a store refused
+    :raises MetadataError: a store refused the request
     """
     await _check_cluster(configuration, setup)
     if own_bookkeeper:
@@ -76,7 +76,7 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
 
     :param count: number of coordinators, at least 1
     :raises SetupContradicts: there is already another number of coordinators
-    :raises MetadataError: the store refused
+    :raises MetadataError: the store refused the request
     """
     if count < 1:
         raise ValueError(f"the number of transaction coordinators must be 1 or more, not {count}")

@@ -228,7 +228,7 @@ def set_up_coordinators_of(
 
     :param count: number of coordinators, at least 1
     :raises SetupContradicts: there is already another number of coordinators
-    :raises MetadataError: the store does not answer, or refused
+    :raises MetadataError: the store does not answer, or refused the request
     """
 
     async def work(io: Io) -> None:
@@ -262,7 +262,7 @@ def set_up_stores(
     """Sets up the metadata of a cluster; runs an event loop.
 
     :raises SetupContradicts: a node already has another value
-    :raises MetadataError: a store does not answer, or refused
+    :raises MetadataError: a store does not answer, or refused the request
     """
 
     async def work(io: Io) -> None:

@@ -105,7 +105,7 @@ class Membership:
         """Registers the broker, which can then lead the cluster and acquire bundles.
 
         :raises ServedByAnother: another process prevents this broker from serving
-        :raises MetadataError: the store refused
+        :raises MetadataError: the store refused the request
         """
         await self._registration.announce(known, self._patience_seconds)
         await self.brokers.start()
@@ -198,7 +198,7 @@ class Registration:
         :param patience_seconds: maximum time to wait for the end of an earlier process's session, in seconds
         :raises ServedByAnother: the earlier session did not end in time, or another process prevents this
             broker from serving
-        :raises MetadataError: the store refused
+        :raises MetadataError: the store refused the request
         """
         value = _encoded(self._content(broker))
         path = f"{BROKERS}/{broker.broker_id}"
@@ -222,7 +222,7 @@ class Registration:
     async def write(self, record: Mapping[str, object]) -> None:
         """Replaces the record of the broker; does nothing if it is not registered.
 
-        :raises MetadataError: the store refused
+        :raises MetadataError: the store refused the request
         """
         if self._own:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)

@@ -78,7 +78,7 @@ class _WebSockets:
         self._loaded = loaded
         self._settings = loaded.settings
         self._shared: MetadataStore | None = None
-        """The configuration store; None: the settings name none."""
+        """The configuration store; None: the settings contain no configuration store."""
         self._tls: ListenerTls | None = None
         self._access = Access()
         self._service: WebSocketService | None = None

@@ -177,7 +177,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
     """Creates the query's subscription, which retains all messages from ``place`` on.
 
-    :raises AdminError: the broker refused
+    :raises AdminError: the broker refused the request
     """
     ledger, entry = _kept(place)
     try:
@@ -193,7 +193,7 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
     """Moves the query's subscription forward, so that messages before ``place`` can be trimmed.
 
-    :raises AdminError: the broker refused
+    :raises AdminError: the broker refused the request
     """
     ledger, entry = _kept(place)
     try:

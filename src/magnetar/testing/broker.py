@@ -327,7 +327,7 @@ class Broker:
     def _ask(self, question: str, **what: object) -> dict[str, Any]:
         """Sends a request to the broker's process, and returns the answer.
 
-        :raises BrokerRefused: the broker is not running, or refuses
+        :raises BrokerRefused: the broker is not running, or refuses the request
         :raises BrokerEnded: the broker has ended by itself
         """
         with self._lock:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Whom:
-    """The clients that a fault affects; a field that is None matches all."""
+    """The clients that a fault affects; a field that is None matches all clients."""
 
     topic: TopicName | None = None
     """Only clients on this topic; the name of a partitioned topic stands for all its partitions."""

@@ -58,8 +58,8 @@ class Copied:
 
 
 class LatestMessages:
-    """Finds the messages that stay. All entries go through :meth:`number`; after :meth:`settle`, the same
-    entries go through :meth:`copy`.
+    """Finds the messages that stay, which are those that compaction keeps. All entries go through
+    :meth:`number`; after :meth:`settle`, the same entries go through :meth:`copy`.
 
     :param retain_keyless: whether messages without a key stay
     :param memory: bytes for keys; further keys are spilled to disk
@@ -219,7 +219,9 @@ class LatestMessages:
 
 
 def _end_of_step(entries: Entries, index: int) -> int:
-    """Returns the end of the step that begins at ``index``: about _AT_ONCE bytes, at least one entry."""
+    """Returns the index after the last entry of the step that begins at ``index``. A step has at least one
+    entry, and about :data:`_AT_ONCE` bytes.
+    """
     end = bisect_right(entries.ends, entries.starts[index] + _AT_ONCE, index, entries.count)
     return max(end, index + 1)
 

@@ -265,8 +265,8 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
-        """Loads coordinators that are not loaded: as the leader, all, at the brokers that own them; otherwise
-        those that this broker owns, because the leader may be a broker of Apache Pulsar, which loads none.
+        """Loads coordinators that are not loaded. The leader makes the owners load all of them. Every other
+        broker loads only its own, because the leader may be a broker of Apache Pulsar, which loads none.
         """
         if self._topics.stopping:
             return

@@ -55,8 +55,9 @@ class DelaySettings:
     """The number of waiting entries with the same delay at which reading pauses until one is due; 0: reading
     never pauses."""
     in_memory: int = 30_000
-    """The maximum number of records of waiting entries in memory; if there are more, they are written to
-    ledgers."""
+    """The maximum number of records of waiting entries in memory; if there are more, the records are written
+    to ledgers.
+    """
 
 
 class DelayTracker:

@@ -151,7 +151,7 @@ class LiveBrokers:
     async def start(self) -> None:
         """Reads all records, and follows later changes.
 
-        :raises MetadataError: the metadata store refuses
+        :raises MetadataError: the metadata store refuses the request
         """
         await self._read()
         # Set only now: of two concurrent reads, the one that ends last may have read first.
@@ -318,7 +318,7 @@ class Leadership:
     async def start(self) -> None:
         """Makes this broker a candidate, and waits until the cluster has a leader.
 
-        :raises MetadataError: the metadata store refuses
+        :raises MetadataError: the metadata store refuses the request
         """
         self._running = True
         await self._elect()
@@ -326,7 +326,8 @@ class Leadership:
     async def stop(self) -> None:
         """Stops being a candidate; a leader resigns.
 
-        :raises MetadataError: the metadata store refuses; the node disappears when the session ends
+        :raises MetadataError: the metadata store refuses the request; the node disappears when the session
+            ends
         """
         self._running = False
         self._tasks.cancel()

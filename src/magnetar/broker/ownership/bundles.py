@@ -35,7 +35,7 @@ class NamespaceBundles:
     """
 
     def __init__(self, metadata: MetadataStore, read: ReadNamespace, read_local: ReadNamespace) -> None:
-        """:param read_local: returns the local record, empty for a namespace that has none"""
+        """:param read_local: returns the local record; empty for a namespace without a local record"""
         self._read_namespace = read
         self._read_local_policies = read_local
         self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)

@@ -172,7 +172,7 @@ class ClusterOwnership:
 
     def _is_earlier_life(self, node: OwnerNode) -> bool:
         """Whether the node belongs to an earlier session of this broker. Such a node is replaced; nodes of
-        other brokers never are.
+        other brokers are never replaced.
 
         All addresses are compared, because brokers that only have TLS listeners have no other address that
         distinguishes them.

@@ -78,7 +78,8 @@ class Owner:
     def addresses_of(self, listener: str | None) -> Addresses:
         """Returns the addresses for a client.
 
-        :param listener: the name of the listener in the client's request; None or empty if it names none
+        :param listener: the name of the listener in the client's request; None or empty: the request names no
+            listener
         :raises InvalidRequest: the broker has listeners, but none of that name
         """
         if not listener or not self.listeners:
@@ -146,7 +147,7 @@ class Ownership(Protocol):
         """Completes the release that :meth:`begin_release` began: from now on, other brokers may own the
         bundle.
         :param towards: the broker that is to own the bundle next; None: not known
-        :raises MetadataError: the metadata store refuses; this broker stays the owner
+        :raises MetadataError: the metadata store refuses the request; this broker stays the owner
         """
         ...
 
@@ -154,7 +155,7 @@ class Ownership(Protocol):
         """Retires a bundle that was split: no broker can own it again, even one that does not know of the
         split.
 
-        :raises MetadataFailure: the metadata store refuses
+        :raises MetadataFailure: the metadata store refuses the request
         """
         ...
 
@@ -173,8 +174,9 @@ class Ownership(Protocol):
 
 
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
-"""Makes the ownership for a broker; the argument returns the :class:`Owner` that describes the broker with a
-generation."""
+"""Makes the ownership for a broker; the argument is a function that, given a generation, returns the
+:class:`Owner` that describes this broker.
+"""
 
 
 class Placement(Protocol):

@@ -87,7 +87,7 @@ class Admission:
 
         :param name: the name of the producer
         :param first: the sequence id of each entry; of a batch, the lowest one
-        :param highest: the highest sequence id of each batch; -1 for an entry whose producer sent none
+        :param highest: the highest sequence id of each batch; -1 for an entry without a highest sequence id
         :param chunked: whether there are chunks among the entries
         :param in_transaction: whether the entries are published in a transaction
         """

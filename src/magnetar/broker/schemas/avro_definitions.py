@@ -32,7 +32,7 @@ class InvalidDefinition(ValueError):
 
 
 class _Missing:
-    """The class of :data:`MISSING`, which stands for the default of a field that has none."""
+    """The class of :data:`MISSING`, which stands for the default of a field without a default."""
 
 
 MISSING = _Missing()
@@ -74,7 +74,7 @@ class AvroField:
     name: str
     type: AvroType
     default: object = MISSING
-    """The default as a JSON value; ``MISSING``: the field has none."""
+    """The default as a JSON value; ``MISSING``: the field has no default."""
     order: str = "ASCENDING"
     aliases: Sequence[str] = ()
     properties: str = ""

@@ -100,7 +100,8 @@ class SchemaRegistry:
         return None
 
     async def find(self, schema_id: str, schema: SchemaData) -> int | None:
-        """Returns the number of the version that has the same meaning as ``schema``; None if no version has.
+        """Returns the number of the version that has the same meaning as ``schema``; None: no version has
+        this meaning.
 
         :raises InvalidSchemaData: the definition cannot be parsed
         """

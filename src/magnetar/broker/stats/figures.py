@@ -331,8 +331,9 @@ class CacheMetrics:
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
     hits: int = 0
-    """The number of entries read from the cache since the start; ``misses``: of entries that it did not have;
-    ``hit_bytes`` and ``missed_bytes``: their sizes."""
+    """The number of entries read from the cache since the start; ``misses``: the number of entries that the
+    cache did not have; ``hit_bytes`` and ``missed_bytes``: their sizes.
+    """
     misses: int = 0
     hit_bytes: int = 0
     missed_bytes: int = 0

@@ -211,7 +211,7 @@ class TopicBoard:
         self._orders = {}
 
     def _look_at_newcomers(self) -> None:
-        """Adds new topics to the board and removes closed ones, without waiting for the next round."""
+        """Adds new topics to the board and removes closed topics, without waiting for the next round."""
         nobody_watches = self._timer is None
         if nobody_watches or "first look" in self._tasks or len(self._broker.topics.loaded) == self._loaded:
             return

@@ -38,7 +38,8 @@ _MAX_KNOWN = 100_000
 
 def codec() -> ModuleType:
     """Returns the module that encodes records. The module, and Avro with it, is imported when the first
-    policies are loaded, because most namespaces have none."""
+    policies are loaded, because most namespaces have no topic policies.
+    """
     from magnetar.broker.system_topics import change_events
 
     return change_events

@@ -144,7 +144,9 @@ class SnapshotSegment:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIndex:
-    """The snapshot of a topic that has segments: the valid segments, and the aborted transactions in none."""
+    """The snapshot of a topic that has segments: the valid segments, and the aborted transactions that are in
+    no segment.
+    """
 
     segments: tuple[SnapshotSegment, ...]
     """The segments, without their transaction ids."""

@@ -281,7 +281,7 @@ class TransactionBuffer:
         self._ledger.hidden_from = next(iter(self.open.values()), None)
 
     def mask(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> bool:
-        """Sets the sizes of entries of aborted transactions to 0; returns whether there were any.
+        """Sets the sizes of entries of aborted transactions to 0; returns whether there were such entries.
 
         :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
@@ -536,8 +536,8 @@ def with_ids(
 ) -> tuple[bytes, array[int], array[int]] | None:
     """Returns entries with the transaction's id in their metadata; None if all have it already.
 
-    Not every client writes the id. Without it, messages of an aborted transaction would look like any
-    others.
+    Not every client writes the id. Without the id, messages of an aborted transaction could not be
+    distinguished from other messages.
 
     :raises NotAllowed: the metadata of an entry names another transaction, or an entry is a marker
     """

@@ -141,8 +141,9 @@ class TransactionLog(Generic[R]):
         self._waiting_since = 0.0
         self._flushing: Cancellable | None = None
         self._held: dict[Position, list[list[RecordPosition]]] = {}
-        """Records of ended transactions that are not acknowledged until an entry with an earlier record of
-        the same transaction is consumed, by the position of that entry."""
+        """By the position of an entry: the records of ended transactions that are acknowledged only after
+        this entry is consumed, because the entry has an earlier record of the same transaction.
+        """
         self.records_written = 0
         """Durable records since the log was opened."""
         self.batches_written = 0
@@ -162,7 +163,7 @@ class TransactionLog(Generic[R]):
 
         The future fails with a LedgerError, a ManagedLedgerError or a MetadataError. After
         :class:`~magnetar.managed_ledger.errors.ManagedLedgerFenced` the record may be stored nevertheless;
-        after any other error it is not.
+        after any other error, the record is not stored.
         """
         done: Future[RecordPosition] = self._io.loop.create_future()
         if self._error is not None:

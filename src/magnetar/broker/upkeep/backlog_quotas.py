@@ -172,7 +172,7 @@ class BacklogQuotas:
     # Checking
 
     async def exceeded(self, topic: Topic) -> Quota | None:
-        """Returns the quota that a topic's backlog exceeds now; None if it exceeds none.
+        """Returns the quota that a topic's backlog exceeds now; None if the backlog exceeds no quota.
 
         :raises LedgerError: the age of the backlog is needed and cannot be read
         """

@@ -44,7 +44,7 @@ class Call:
 
         :param query: query parameters; parameters that are None or False are not sent
         :param body: sent as JSON; :data:`SILENT`: no body
-        :raises AdminError: the broker refused, or did not answer
+        :raises AdminError: the broker refused the request, or did not answer
         """
         sent = {
             key: "true" if value is True else str(value)
@@ -57,14 +57,14 @@ class Call:
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Sends a GET request; returns the headers of the response, by name in lower case, and its body.
 
-        :raises AdminError: the broker refused, or did not answer
+        :raises AdminError: the broker refused the request, or did not answer
         """
         return self._http.fetch(path, query)
 
     def upload(self, path: str, content_type: str, sent: Sent) -> object:
         """Sends a POST request whose body is too large for memory; returns the broker's answer.
 
-        :raises AdminError: the broker refused, or did not answer
+        :raises AdminError: the broker refused the request, or did not answer
         """
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 

@@ -289,8 +289,8 @@ class Load:
 
     @property
     def lost(self) -> int:
-        """Number of missing deliveries: messages with receipts, times the receivers of each, minus messages
-        received.
+        """Number of missing deliveries: the number of messages with receipts, multiplied by the number of
+        receivers of each message, minus the number of received messages.
         """
         return max(0, self.published * self._copies - self.received)
 

@@ -50,7 +50,7 @@ class TransactionUse:
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> TransactionUse | None:
-        """Returns how ``produce`` or ``consume`` must use transactions; None: not at all.
+        """Returns how ``produce`` or ``consume`` must use transactions; None: they use no transactions.
 
         :raises InvalidConfiguration: ``--raw`` is given
         """

@@ -183,8 +183,8 @@ class Shown:
         """Returns the encoded event of a view; all pages that request it between two updates of the board get
         the same event.
 
-        :param anew: whether to create a new event even if there is one, because the user may just have
-            changed something
+        :param anew: whether to create a new event even if the view has a current event, because the user may
+            just have changed something
         """
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}

@@ -267,7 +267,7 @@ def _gauges(kind: str, rows: Sequence[tuple[str, object]], *levels: str) -> Iter
     """Yields the gauges of objects of one kind, such as topics.
 
     :param rows: the labels and the metrics of each object
-    :param levels: the levels of topic metrics to include; none: all levels
+    :param levels: the levels of topic metrics to include; without this argument, all levels
     """
     for row in figures_of(kind):
         if row.prometheus and (not levels or row.level in levels):

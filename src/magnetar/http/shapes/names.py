@@ -80,7 +80,7 @@ def namespace_of(variables: Mapping[str, str]) -> str:
 
 
 def topic_of(variables: Mapping[str, str]) -> str:
-    """Returns the full name of a topic; the domain is persistent if the path contains none.
+    """Returns the full name of a topic; the domain is persistent if the path contains no domain.
 
     :raises errors.InvalidTopicName: the name violates the rules
     """

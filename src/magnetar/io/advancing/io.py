@@ -89,8 +89,8 @@ class AdvancingIo:
         return await self.under_way.rest(_LAST_REST_SECONDS)
 
     async def _see_through(self) -> None:
-        """Advances the clock over the pauses of work in progress, until no timer is due soon (at most 200
-        times).
+        """Advances the clock to the next timer, repeatedly, as long as the next timer is due soon: such
+        timers are pauses of work in progress. Stops after 200 times.
         """
         for _ in range(_MOST_PAUSES):
             due = self.loop.next_due()

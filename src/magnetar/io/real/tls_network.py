@@ -185,7 +185,7 @@ class Upgrade(NamedTuple):
     answer_bytes: Callable[[bytes], int]
     """Returns the length of the complete answer, given its first bytes.
 
-    If these bytes do not tell the length, returns a number greater than theirs.
+    If these bytes do not contain the length, returns a number greater than the number of these bytes.
     """
     refused: Callable[[bytes], str]
     """Returns, from the complete answer, the reason why the server refuses TLS; empty if it accepts TLS."""

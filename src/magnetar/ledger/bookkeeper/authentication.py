@@ -87,7 +87,7 @@ class AuthProvider(NamedTuple):
 def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
     """Returns a provider that authenticates connections to bookies with DIGEST-MD5.
 
-    :param random: returns as many random bytes as its argument says
+    :param random: returns the number of random bytes that its argument states
     """
     return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 

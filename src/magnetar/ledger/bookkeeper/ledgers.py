@@ -265,7 +265,7 @@ class LedgerIdUsed(LedgerError):
     """ZooKeeper assigned an id that it had assigned before.
 
     ZooKeeper counts the ids. If its data is lost or restored from an old copy, it continues from the end of
-    the copy. Bookies may still have entries under these ids, and would store new entries beside them.
+    the copy. Bookies may still have entries under these ids, and would store new entries in addition.
     """
 
 

@@ -77,7 +77,7 @@ class Question:
     ) -> None:
         self.first = first
         self.entries: list[StoredEntry] = []
-        """The entries that were read; empty: no bookie returned any."""
+        """The entries that were read; empty: no bookie returned an entry."""
         self.refused: dict[str, int] = {}
         """The status of bookies that did not return the entry; ``Status.OK`` for a damaged answer."""
         self.damage: DataDamaged | None = None

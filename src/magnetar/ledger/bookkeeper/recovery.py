@@ -282,7 +282,8 @@ class RecoveryAdds:
         self._send(adding, self.record.write_set(entry.said.entry_id))
 
     async def settled(self, most_bytes: int = -1) -> None:
-        """Waits until at most ``most_bytes`` of entries lack an ack quorum; -1: until no entry does.
+        """Waits until at most ``most_bytes`` of entries lack an ack quorum; -1: until every entry has its ack
+        quorum.
 
         :raises LedgerError: the entries will never have an ack quorum
         """

@@ -332,7 +332,7 @@ class Compaction:
         self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
 
     async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
-        """Writes the parts to new segments, group by group, with pauses in which others can use the disk.
+        """Writes the parts to new segments, group by group, with pauses in which other work can use the disk.
 
         :raises _SegmentDamaged: the checksum of a run does not match
         :raises SpaceExhausted: the disk has not enough room

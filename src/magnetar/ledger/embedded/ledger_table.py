@@ -71,8 +71,9 @@ class LedgerRow:
             self.length += entry_bytes
 
     def part_of(self, entry_id: int) -> tuple[int, int, int] | None:
-        """Returns segment id, first and last entry of the part that contains an entry; None if no part
-        does."""
+        """Returns segment id, first and last entry of the part that contains an entry; None: no part contains
+        the entry.
+        """
         parts = self.parts
         low, high = 0, len(parts) // PART_FIELDS
         while low < high:

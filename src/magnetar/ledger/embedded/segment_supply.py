@@ -74,7 +74,7 @@ class SegmentSupply:
     ) -> None:
         """:param short: called with each new reason to refuse entries; empty: entries are accepted"""
         self.shortage = ""
-        """The last reported reason for a shortage; empty: none."""
+        """The last reported reason for a shortage; empty: no shortage."""
         self._files = files
         self._worker = worker
         self._settings = settings

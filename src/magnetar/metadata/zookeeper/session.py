@@ -64,7 +64,7 @@ class SessionSettings:
     """The requested timeout (``metadataStoreSessionTimeoutMillis``); the server answers with the granted
     one."""
     digest: bytes = field(default=b"", repr=False)
-    """``user:password`` of the digest scheme; empty: none."""
+    """``user:password`` of the digest scheme; empty: no authentication."""
 
 
 class ZooKeeperSession:

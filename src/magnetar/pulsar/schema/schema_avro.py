@@ -77,7 +77,7 @@ class AvroSchema(Schema):
         """Returns the schema of the given version, in the parsed form of fastavro.
 
         :raises ValueError: the schema is not an Avro record
-        :raises PulsarException: the broker refused, or did not answer
+        :raises PulsarException: the broker refused the request, or did not answer
         """
         known = self._writer_schemas.get((topic, version))
         if known is not None or self._client is None:

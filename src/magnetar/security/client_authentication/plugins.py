@@ -30,7 +30,8 @@ _NOT_HERE = {
 def authentication_of(plugin: str, params: str) -> Authentication | None:
     """Returns the credentials; None for no authentication.
 
-    :param plugin: the name of a class of Pulsar, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
+    :param plugin: the name of a class of Pulsar, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: no
+        authentication
     :raises NoCredentials: the plug-in is unknown, or its parameters are malformed; the message contains no
         secrets
     """

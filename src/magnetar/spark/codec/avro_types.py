@@ -165,7 +165,7 @@ def _names_of(definition: Any) -> tuple[str, ...]:
 def without_null(union: list[Any], at: str) -> object:
     """Returns the only non-null type of a union.
 
-    :raises SparkSourceError: the union has several non-null types, or none
+    :raises SparkSourceError: the union has several non-null types, or no such type
     """
     others = [each for each in union if each != "null"]
     if len(others) != 1:

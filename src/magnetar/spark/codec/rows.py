@@ -155,7 +155,7 @@ class ColumnsOf(Protocol):
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
         """Returns the columns by name, and for each row whether its payload could be converted (None: all
-        payloads were). Messages whose payload could not be converted are passed to ``malformed``.
+        payloads were converted). Messages whose payload could not be converted are passed to ``malformed``.
         """
         ...
 
@@ -238,7 +238,7 @@ def _batch(
 
 def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
     """Returns the indexes of rows without a key; rows with malformed payloads are left out.
-    :param intact: for each row, whether its payload could be converted; None: all payloads were
+    :param intact: for each row, whether its payload could be converted; None: all payloads were converted
     """
     valid = rows.keys.valid
     return {

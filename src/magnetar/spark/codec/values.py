@@ -68,7 +68,7 @@ class ColumnBuilder:
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
         """Returns the columns by name, and for each row whether its payload could be converted (None: all
-        payloads were). Messages whose payload could not be converted are passed to ``malformed``.
+        payloads were converted). Messages whose payload could not be converted are passed to ``malformed``.
         """
         whole = self._whole(values, rows)
         if whole is not None:

@@ -45,7 +45,7 @@ _KEY, _ID, _TIME = "__key", "__messageId", "__publishTime"
 _DELETED = pa.schema([(_KEY, pa.binary()), (_ID, pa.binary()), (_TIME, pa.timestamp("us", "UTC"))])
 """The columns of files with deletions, taken from the messages that deleted the rows."""
 REMEMBERS_ALL, REMEMBERS_NONE = -(1 << 63), (1 << 63) - 1
-"""Values of ``remember_since`` that make buckets remember all deletions, or none."""
+"""Values of ``remember_since`` that make buckets remember all deletions, or no deletions."""
 
 
 class _Rank(NamedTuple):

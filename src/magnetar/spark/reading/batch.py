@@ -196,7 +196,7 @@ def read_part(
         the options
     :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
     :raises MalformedMessage: a message cannot be decoded, and there is no quarantine
-    :raises PulsarException: the broker refused
+    :raises PulsarException: the broker refused the request
     """
     if not part.ranges:
         return

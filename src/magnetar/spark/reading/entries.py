@@ -47,7 +47,7 @@ def entries_of(
     :param ahead: number of messages requested ahead; 0: as many as fit into a few MiB
     :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the error text names them
     :raises SparkSourceError: no entry arrived within ``pollTimeoutMs``
-    :raises PulsarException: the broker refused
+    :raises PulsarException: the broker refused the request
     """
     if not ranges:
         return

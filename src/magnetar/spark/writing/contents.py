@@ -91,7 +91,7 @@ class TopicContent:
 
     encoded: Encode
     schema: Definition
-    """The schema that the producer declares; with the schema of bytes, it declares none."""
+    """The schema that the producer declares; with the schema of bytes, the producer declares no schema."""
 
 
 class Content:
