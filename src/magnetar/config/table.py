@@ -56,7 +56,7 @@ class Setting:
     pulsar: str
     """Pulsar's default in code; empty: unset, or computed from cores and memory."""
     range: str
-    """``low..high``, either may be missing."""
+    """The valid values, as ``low..high``; ``low`` or ``high`` may be missing."""
     dynamic: bool
     kind: SettingClass
     same: tuple[str, ...]
@@ -143,21 +143,21 @@ def _range_text(low: str, high: str) -> str:
 
 @cache
 def settings_table() -> dict[str, Setting]:
-    """Returns every known setting of a broker by name, in the table's order, as it applies to a standalone
-    broker.
+    """Returns, by name and in the table's order, every known setting of a broker, as it applies to a
+    standalone broker.
     """
     return _table_of("settings.tsv")
 
 
 @cache
 def proxy_settings_table() -> dict[str, Setting]:
-    """Returns every known setting of a proxy by name."""
+    """Returns, by name, every known setting of a proxy."""
     return _table_of("proxy.tsv")
 
 
 @cache
 def websocket_settings_table() -> dict[str, Setting]:
-    """Returns every known setting of a WebSocket server without a broker by name."""
+    """Returns, by name, every known setting of a WebSocket server without a broker."""
     return _table_of("websocket.tsv")
 
 
@@ -183,7 +183,7 @@ def _table_of(name: str) -> dict[str, Setting]:
 
 @cache
 def cluster_settings_table() -> dict[str, Setting]:
-    """Returns every known setting of a broker by name, as it applies to a broker on ZooKeeper and
+    """Returns, by name, every known setting of a broker, as it applies to a broker on ZooKeeper and
     BookKeeper.
     """
     text = (_FOLDER / "cluster.tsv").read_text("utf-8")

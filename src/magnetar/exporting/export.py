@@ -55,7 +55,7 @@ class Export:
         self._namespaces = NamespaceExport(source, target, which)
 
     async def plan(self, selection: Selection) -> ExportPlan:
-        """Determines which topics would be exported, and whether they can be; writes nothing.
+        """Determines which topics would be exported, and whether they can be exported; writes nothing.
 
         :raises ManagedLedgerError: a record cannot be read
         :raises MetadataError: a store does not answer

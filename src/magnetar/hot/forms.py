@@ -71,7 +71,7 @@ class HotStatus:
 
     forms: dict[str, Form]
     stale_told: bool = False
-    """Whether a warning about a stale module was given when it was imported."""
+    """Whether a warning about a stale module was given when the module was imported."""
 
     def warning(self) -> str | None:
         """Returns a line for the log if modules run interpreted; None: all are compiled, or the user was

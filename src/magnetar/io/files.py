@@ -97,8 +97,8 @@ class SpaceReserve:
         return self.whole
 
     def make_room(self, wanted: int) -> bool:
-        """Releases as much of the reserve as needed for ``wanted`` free bytes; returns whether they are
-        free.
+        """Releases as much of the reserve as needed for ``wanted`` free bytes; returns whether this many
+        bytes are free.
         """
         missing = wanted - self._disk.free_bytes()
         if missing <= 0:
@@ -126,7 +126,7 @@ class SpaceReserve:
         return write()
 
     def give_up(self, size: int) -> None:
-        """Releases ``size`` bytes to the file system, or the whole reserve if it is smaller."""
+        """Releases ``size`` bytes to the file system, or the whole reserve if the reserve is smaller."""
         if not self.held:
             return
         left = max(0, self.held - size)

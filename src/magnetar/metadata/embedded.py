@@ -450,7 +450,9 @@ class EmbeddedMetadataStore:
         return Edits(progress, nodes.edits)
 
     def _run(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
-        """Runs all operations as one transaction; if there is no space for it, none takes effect."""
+        """Runs all operations as one transaction; if there is no space for the transaction, no operation
+        takes effect.
+        """
         if self._transactions % _TRANSACTIONS_A_LOOK == 0:
             self._reserve.grow(self._nodes.database_bytes())
         self._transactions += 1

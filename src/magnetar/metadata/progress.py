@@ -54,8 +54,9 @@ class Progress(NamedTuple):
     generation: int = 0
     tally: Tally = Tally()
     ledger_store: bytes = b""
-    """The id of the ledger store to which the metadata belongs; empty before they were first used
-    together."""
+    """The id of the ledger store to which the metadata belongs; empty until the ledger store and the metadata
+    are first used together.
+    """
     next_ledger_id: int = 1
     """A number above all ids that the ledger store had assigned when the last generation was written."""
 

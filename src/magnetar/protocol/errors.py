@@ -23,7 +23,7 @@ class FrameError(ProtocolError):
 
 
 class FrameTooLarge(FrameError):
-    """A frame is larger than accepted."""
+    """A frame is larger than the maximum accepted size."""
 
     def __init__(self, size: int, max_frame: int) -> None:
         super().__init__(f"the frame has {size} bytes; at most {max_frame} are accepted")

@@ -59,8 +59,9 @@ class Entry:
     held: object = None
     """An object that lives as long as the payload and accounts for its memory."""
     sealed: MessageMetadata | None = None
-    """The metadata before a client decrypted the payload; None: the payload was not encrypted, or still
-    is."""
+    """The metadata before a client decrypted the payload; None: the payload was not encrypted, or is still
+    encrypted.
+    """
 
     @property
     def batch_size(self) -> int | None:

@@ -127,7 +127,9 @@ class ClientConnection:
     # the client's address
 
     def _read_header(self, data: bytes) -> bytes:
-        """Reads the PROXY header; returns the bytes after it, or nothing if it is incomplete or refused."""
+        """Reads the PROXY header; returns the bytes after it, or nothing if the header is incomplete or
+        refused.
+        """
         try:
             header = read_header(data)
             if header is None:

@@ -231,7 +231,7 @@ async def cluster_side(
     loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
 ) -> AsyncIterator[OpenStores]:
     """Opens a cluster on ZooKeeper and BookKeeper. Unless ``check`` is true, no Magnetar broker can start in
-    the cluster while it is open.
+    the cluster until the returned context ends.
 
     :param check: whether the cluster is only examined; brokers may then serve it
     :raises NotExported: brokers serve the cluster, the cluster does not exist, or another export runs

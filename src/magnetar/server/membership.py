@@ -116,8 +116,9 @@ class Membership:
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
-        """Returns the id of the broker that should own each of this broker's bundles when it stops, by
-        bundle; empty if this broker does not lead the cluster, for example after :meth:`retire`."""
+        """Returns, for each bundle of this broker, the id of the broker that should own the bundle when this
+        broker stops; empty if this broker does not lead the cluster, for example after :meth:`retire`.
+        """
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:

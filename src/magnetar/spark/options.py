@@ -98,9 +98,7 @@ class QueryOptions:
     new_staging: bool = False
     """Whether a query that has run before can start with an empty staging folder."""
     write_id: str = ""
-    """A name for a batch write: writes with the same name take effect only once, even if they run several
-    times.
-    """
+    """A name for a batch write: several writes with the same name take effect only once."""
     deduplication: str = "auto"
     """For topics without deduplication, ``auto`` enables it, and ``require`` refuses to write."""
     value_encoding: str = ""

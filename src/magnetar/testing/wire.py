@@ -76,7 +76,7 @@ class _Sender:
         self._wire.sent(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        """Writes data that consists of whole frames once it is joined."""
+        """Joins the pieces of data, which then consist of whole frames, and writes the result."""
         self._wire.sent(b"".join(list_of_data))
 
     def __getattr__(self, name: str) -> Any:

@@ -32,8 +32,9 @@ _NOTED_BYTES = 8 * 1024 * 1024
 """The number of bytes of spilled keys that are gathered before they are written to disk."""
 _BLOCK = 32 * 1024
 _MOST_SHARES = 1 << 20
-"""The maximum number of shares into which a part of the spilled keys is divided, if it does not fit in
-memory."""
+"""The maximum number of shares into which a part of the spilled keys is divided if the part does not fit in
+memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,9 @@ class DelaySettings:
     strict: bool = True
     """Whether no entry is delivered before its time; False: up to a tick earlier."""
     look_ahead: int = 50_000
-    """The number of waiting entries with the same delay at which reading pauses until one is due; 0: reading
-    never pauses."""
+    """The number of waiting entries with the same delay at which reading pauses until one of them is due; 0:
+    reading never pauses.
+    """
     in_memory: int = 30_000
     """The maximum number of records of waiting entries in memory; if there are more, the records are written
     to ledgers.
@@ -441,7 +442,8 @@ class DelayTracker:
     def _arm(self) -> None:
         """Sets the timer for the entry that becomes due next.
 
-        Entries that are due already need no timer: dispatchers ask for them when they can deliver.
+        Entries that are due already need no timer: dispatchers ask for due entries when they can deliver
+        entries.
         """
         if self._closed:
             return

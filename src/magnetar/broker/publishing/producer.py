@@ -185,7 +185,9 @@ class ProducerTopic(Protocol):
 
 
 class Publish:
-    """The entries of the SENDs that a producer sent in one read of its connection, until they are durable."""
+    """The entries of the SENDs that one read of a connection received from a producer, until they are
+    durable.
+    """
 
     __slots__ = (
         "completes",

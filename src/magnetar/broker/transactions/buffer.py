@@ -154,7 +154,7 @@ class TransactionBuffer:
         """For each coordinator, the number up to which all of its transactions have ended everywhere."""
         self.committed_count = 0
         """The number of transactions that were committed since the topic was loaded; :attr:`aborted_count` is
-        the number of those that were aborted.
+        the number of aborted transactions.
         """
         self.aborted_count = 0
         self.ready = False

@@ -86,7 +86,7 @@ class PendingAcks:
         self.low_water: dict[int, int] = {}
         self.committed_count = 0
         """The number of transactions that were committed since the subscription was first used;
-        :attr:`aborted_count` is the number of those that were aborted.
+        :attr:`aborted_count` is the number of aborted transactions.
         """
         self.aborted_count = 0
         self.failed_commits = 0

@@ -274,7 +274,7 @@ TOPIC: dict[str, PolicyCommand] = {
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
 """Policies whose values are lists that are printed as JSON, not as one item per line."""
 _SET_TO = {"deduplication-snapshot-interval": None}
-"""For namespace policies that a ``remove`` command cannot remove: the value that it sets instead."""
+"""For namespace policies that a ``remove`` command cannot remove: the value that the command sets instead."""
 
 
 def _query(call: Call) -> dict[str, object]:

@@ -281,8 +281,8 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
-    """Waits until the broker reports an empty backlog; if it does not in time, calls ``failed`` with a text
-    that contains the number of unacknowledged messages.
+    """Waits until the broker reports an empty backlog; if this does not happen in time, calls ``failed`` with
+    a text that contains the number of unacknowledged messages.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + _BACKLOG_SECONDS

@@ -56,8 +56,8 @@ class Alarm:
     def set(self, moment: int) -> None:
         """Schedules the next call.
 
-        :param moment: the time of the call, in nanoseconds of the clock; if it is past, the function is
-            called at once
+        :param moment: the time of the call, in nanoseconds of the clock; if this time is past, the function
+            is called at once
         """
         monotonic = max(1, moment - self._clock.offset)
         if self._file < 0:

@@ -130,8 +130,8 @@ class Bodies:
     def grew(self, holder: Refuse, size: int) -> None:
         """Counts received bytes of a body.
 
-        If all bodies then exceed the limit, refuses the largest incomplete ones before it returns, possibly
-        including the body of ``holder``.
+        If all bodies together then exceed the limit, refuses the largest incomplete bodies before returning,
+        possibly including the body of ``holder``.
         """
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size

@@ -79,7 +79,7 @@ class HttpConnection:
 
     @property
     def host(self) -> str:
-        """The client's address; empty if the client disconnected before it was known."""
+        """The client's address; empty if the client disconnected before its address was known."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return str(peer[0]) if isinstance(peer, tuple) else ""
 

@@ -74,8 +74,8 @@ class PageFiles:
         self._known: Mapping[str, _File] | None = None
 
     def given(self, name: str, request: Request) -> Response:
-        """Returns a file, compressed if possible; 304 if the client already has it, 404 if it does not
-        exist.
+        """Returns a file, compressed if possible; 304 if the client already has the file, 404 if the file
+        does not exist.
         """
         if self._known is None:
             self._known = _read(self._folder)

@@ -98,7 +98,8 @@ class WebSocket:
     """The protocol of a connection that has changed from HTTP to WebSocket; called like
     ``magnetar.io.interfaces.StreamProtocol``.
 
-    While the client does not read messages, the messages that it sends are not read either.
+    While the client does not read the server's messages, the server does not read the client's messages
+    either.
     """
 
     def __init__(self, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> None:
@@ -107,8 +108,8 @@ class WebSocket:
         self._limits = limits
         self._reader = FrameReader(limits.message_bytes)
         self._frames = Connection(ConnectionType.SERVER)
-        """wsproto's parser of frames; messages that consist of a single frame bypass it, because they do not
-        change its state.
+        """wsproto's parser of frames; messages that consist of a single frame bypass the parser, because they
+        do not change the parser's state.
         """
         self._transport: Transport | None = None
         self._text: list[str] = []

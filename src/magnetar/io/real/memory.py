@@ -18,7 +18,8 @@ KEPT_BYTES = 16 << 20
 
 
 def keep_freed_buffers() -> bool:
-    """Lets buffers of reads and commits reuse the memory of earlier ones; returns False if not supported.
+    """Lets buffers of reads and commits reuse the memory of earlier buffers; returns False if the C library
+    does not support this.
 
     By default glibc maps every block above 128 KiB separately: the kernel then clears, and the processor
     faults in, every single page of it.

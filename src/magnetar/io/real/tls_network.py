@@ -257,7 +257,7 @@ class UpgradingNetwork:
 
 
 class TlsClientNetwork:
-    """Connects with TLS."""
+    """A network for clients that connects with TLS."""
 
     def __init__(
         self,

@@ -92,7 +92,9 @@ class AddStream:
             self.listener.on_added(self)
 
     def tell_not_added(self, status: int) -> None:
-        """Ends the stream after an error status of the bookie, and informs the owner unless it left."""
+        """Ends the stream after an error status of the bookie, and informs the owner unless :meth:`leave` was
+        called.
+        """
         self.ended = True
         if self._tells:
             self._tells = False

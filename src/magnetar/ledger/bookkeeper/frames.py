@@ -84,7 +84,7 @@ class Answer(NamedTuple):
     request_id: int
     """The number of the request; 0 if the wire format has no numbers."""
     bodies: list[bytes]
-    """The bodies of entries: one for a successful read, several for a batch read, otherwise none."""
+    """The bodies of entries: one for a successful read, several for a batch read; empty for other answers."""
 
 
 def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:

@@ -22,7 +22,8 @@ BATCH_ENTRY_OVERHEAD = 4
 """The bytes that a bookie counts for each entry in an answer to a batch read, besides the entry itself."""
 KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
 """Conclusive answers to a fencing read. After any other status, it is unknown which entries the bookie has,
-and whether it accepts more."""
+and whether it accepts more entries.
+"""
 MISSING = (Status.NO_ENTRY, Status.NO_LEDGER)
 _LAST = -1
 _LAST_SECONDS = 10.0

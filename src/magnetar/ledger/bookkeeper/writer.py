@@ -223,8 +223,9 @@ class BookKeeperWriter:
             self._listener = None
 
     def _internal_error(self, work: str, error: BaseException) -> None:
-        """Ends the writer after an internal error, because it may be wrong about which bookies have which
-        entries. The ledger is recovered before it is read."""
+        """Ends the writer after an internal error, because the writer may be wrong about which bookies have
+        which entries. The ledger is recovered before it is read.
+        """
         self.end(LedgerError(f"ledger {self.ledger_id}: {work} failed because of an internal error: {error}"))
 
     async def look(self) -> None:

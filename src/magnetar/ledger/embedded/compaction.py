@@ -174,8 +174,8 @@ class Compaction:
             self._end_pause()
 
     async def consider(self) -> None:
-        """Starts to rewrite the segments that are most worth rewriting, unless there are none or a rewrite is
-        already in progress.
+        """Starts to rewrite the segments that are most worth rewriting; does nothing if there are no such
+        segments, or if a rewrite is already in progress.
 
         No segment may be sealed or removed during the call.
         """

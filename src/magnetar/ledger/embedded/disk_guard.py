@@ -129,8 +129,9 @@ class DiskGuard:
         )
 
     def seconds_until_full(self) -> float | None:
-        """Returns the seconds until the device is full at the rate of the last day; None if it does not fill,
-        or there are too few samples."""
+        """Returns the seconds until the device is full at the rate of the last day; None if the device does
+        not fill up, or if there are too few samples.
+        """
         if not self._samples:
             return None
         then, free_then = self._samples[0]

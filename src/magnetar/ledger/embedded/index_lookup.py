@@ -21,8 +21,9 @@ from magnetar.ledger.interface import DataDamaged
 
 
 class IndexLookup:
-    """Finds entries in segments. Growing segments have their index in memory, sealed ones in a cache and in
-    an index file."""
+    """Finds entries in segments. The index of a growing segment is in memory; the index of a sealed segment
+    is in an index file and partly in a cache.
+    """
 
     def __init__(
         self, files: SegmentFiles, reads: SegmentReads, segments: SegmentTable, cache_bytes: int

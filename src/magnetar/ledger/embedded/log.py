@@ -500,7 +500,7 @@ class CommitLog:
         self._complete()
 
     def _roll(self) -> bool:
-        """Continues in the next segment; returns False if it is not ready yet."""
+        """Continues in the next segment; returns False if that segment is not ready yet."""
         if self._supply.reserved is not None:
             self._refuse(self._supply.reserved)
             if not self._waiting:

@@ -107,7 +107,7 @@ class SegmentTable:
         self._move(segment, SegmentState.SEALED)
 
     def leave(self, segment_id: int) -> None:
-        """Records that a checkpoint is being written that does not name the segment."""
+        """Records that a checkpoint without the segment is being written."""
         self._move(self._rows[segment_id], SegmentState.LEAVING)
 
     def die(self, segment_id: int) -> None:

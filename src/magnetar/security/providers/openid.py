@@ -65,7 +65,8 @@ class OpenIdProvider:
     method = "token"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions, fetch: Fetch | None = None) -> None:
-        """:param fetch: returns the document at a URL; None: fetches it by HTTPS or, if it is permitted, HTTP
+        """:param fetch: returns the document at a URL; None: fetches the document by HTTPS or, if HTTP is
+            permitted, by HTTP
         :raises ProviderRefused: settings are missing or contradict each other
         """
         self._io = io

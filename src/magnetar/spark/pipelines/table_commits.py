@@ -313,7 +313,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def reading(self) -> dict[str, str]:
-        """Returns example code that reads the table, by program."""
+        """Returns, for each program, example code that reads the table."""
 
 
 def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:

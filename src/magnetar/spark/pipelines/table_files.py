@@ -137,8 +137,8 @@ class TableFolder:
         return replace(self, access={name: self.access[name] for name in _PUBLIC if name in self.access})
 
     def reading_once(self) -> dict[str, str]:
-        """Returns the code that must run once before the table can be read, by program; empty: no code is
-        needed.
+        """Returns, for each program, the code that must run once before the table can be read; empty: no code
+        is needed.
         """
         if self.local is not None:
             return {}
@@ -226,13 +226,13 @@ class TableFileWriter:
         self._path = f"{prefix_of(query, place)}{uuid.uuid4().hex}.parquet"
         self._held: list[pa.RecordBatch] = []
         self.held_bytes = 0
-        """Size of the rows in memory."""
+        """Size of the rows in memory, in bytes."""
         self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows; columns of the schema that they lack become null."""
+        """Adds rows; columns of the schema that the rows lack become null."""
         batch = conformed(batch, self._schema, self._left_out)
         self._held.append(batch)
         self.held_bytes += batch.nbytes

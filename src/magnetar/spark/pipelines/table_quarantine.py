@@ -167,8 +167,8 @@ class QuarantineTable:
         batch.
 
         :param marker: the marker of the topic's table
-        :raises TableError: at ``marker``, the topic's table lacks batches of this table, because it was
-            restored, or another driver has committed a batch meanwhile
+        :raises TableError: at ``marker``, the topic's table lacks batches of this table, because the topic's
+            table was restored, or another driver has committed a batch meanwhile
         """
         self._before = found = self.table.load().marker
         if not found.batch:

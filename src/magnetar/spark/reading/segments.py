@@ -39,8 +39,8 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
     """Yields the entries of consecutive ranges; see :func:`magnetar.spark.reading.entries.entries_of`.
 
     :raises EntriesDamaged: a checksum of a file is wrong
-    :raises AdminError: the broker does not create read plans, because they are disabled or it has another
-        store
+    :raises AdminError: the broker does not create read plans, because read plans are disabled or the broker
+        has another store
     :raises FileNotFoundError: ``segments.directory`` is not the broker's data directory
     """
     if not ranges:

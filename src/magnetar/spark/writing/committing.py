@@ -195,7 +195,8 @@ class _Commit:
 def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
     """Returns the declared schema of each topic.
 
-    :raises NotPublished: two tasks have found different schemas of a topic, because it changed meanwhile
+    :raises NotPublished: two tasks have found different schemas of a topic, because the schema changed
+        meanwhile
     """
     found: dict[str, Definition] = {}
     for each in files:
