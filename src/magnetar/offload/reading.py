@@ -40,7 +40,7 @@ class PieceReader(OffloadedReader):
         self._first_entry_id = first_entry_id
         self._read_bytes = self._fetch_bytes = read_bytes
         self._next = -1
-        """The id of the entry after the last one of the previous read."""
+        """The id of the entry after the last entry of the previous read."""
         self._requests = 0
         self._starts: list[PieceStart] = []
         """The known starts of pieces, in ascending order."""

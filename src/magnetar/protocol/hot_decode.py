@@ -508,10 +508,8 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
-    """Returns the number of messages in an entry: 1 if the number cannot be read, ``_ONE_CHUNK`` for a chunk,
-    0 for a marker; plus ``_IN_TRANSACTION`` if it belongs to a transaction; negative if it has a delivery
-    time.
-    """
+    """Returns the number of messages in an entry: 1 if it cannot be read, ``_ONE_CHUNK`` for a chunk, 0 for a
+    marker; plus ``_IN_TRANSACTION`` if it belongs to a transaction; negative if it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1

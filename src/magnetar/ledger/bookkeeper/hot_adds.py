@@ -134,7 +134,7 @@ class Stripe:
         self.ensemble = ensemble
         self.write = write
         self.next = first
-        """The first entry of the stripe without an answer; all earlier ones are answered."""
+        """The first entry of the stripe without an answer; all earlier entries are answered."""
         self.early: set[int] = set()
         """The entries after ``next`` that the bookie has answered already."""
         if not self.takes(first):

@@ -39,7 +39,7 @@ class MirrorVerifyConfig:
     right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
-    """Maximum number of differing messages, of ranges, and of places in another order to report."""
+    """Maximum number of reported items of each kind: differing messages, ranges, changes of the order."""
     left_name: str = ""
     """The left cluster's name in ``replicate_to`` of messages and in replicators of the right cluster."""
     right_name: str = ""

@@ -263,8 +263,8 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrow(columns: pa.Schema) -> pa.Schema:
-    """Returns the columns without field ids, and with Arrow's standard string and list types instead of the
-    large ones.
+    """Returns the columns without field ids, and with Arrow's standard string and list types instead of its
+    large string and list types.
     """
     return pa.schema([pa.field(each.name, _narrowed(each.type)) for each in columns])
 
