@@ -128,7 +128,7 @@ class NamespaceExport:
             await _put(self._target, path, json.loads(node.value))
 
     def _mapped(self, record: Record) -> Record:
-        """Returns the record with the target's cluster name instead of the source's."""
+        """Returns the record with the target's cluster name instead of the source's cluster name."""
         found = dict(record)
         for key in _CLUSTERS:
             if isinstance(found.get(key), list):

@@ -32,7 +32,7 @@ class S3Settings:
     bucket: str
     region: str = ""
     endpoint: str = ""
-    """The URL of the store; empty: Amazon's, in the region."""
+    """The URL of the store; empty: the URL of Amazon's store in the region."""
     key_id: str = ""
     """The id of the access key; empty: credentials come from the environment, a profile or the machine's
     role, like in other S3 programs."""

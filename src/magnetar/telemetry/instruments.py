@@ -133,7 +133,7 @@ def transactions_of(
     subscription: SubscriptionMetrics,
 ) -> Iterator[tuple[Instrument, Attributes, Number]]:
     """Yields the numbers of ended transactions that acknowledged messages of a subscription; attributes are
-    in addition to the topic's.
+    in addition to the attributes of the topic.
     """
     known = subscription.transactions
     if known is None:

@@ -57,7 +57,7 @@ class _Namespace:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
         self.read: Topic | None = None
-        """The topic, once it was read to its end; None: not yet, so that the policies are incomplete."""
+        """The topic, once it was read to its end; None: not read yet, so the policies are incomplete."""
         self.writer: TopicWriter | None = None
         """A writer for the topic; None until the topic is opened."""
         self.position: Position = EARLIEST

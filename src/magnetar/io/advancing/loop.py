@@ -47,7 +47,7 @@ class AdvancingTimer:
 class AdvancingLoop:
     """A :class:`magnetar.io.interfaces.Loop` that wraps a real loop; only its timers use the advanced time.
 
-    Futures and tasks are the real loop's, because sockets and threads know no other loop and no other time.
+    Futures and tasks belong to the real loop, because sockets and threads use only that loop and its time.
     """
 
     def __init__(self, loop: QuietLoop, ahead: float = 0.0) -> None:

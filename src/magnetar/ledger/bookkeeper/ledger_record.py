@@ -245,7 +245,7 @@ def _cut(digits: str, cuts: tuple[int, ...]) -> str:
 
 
 def ledger_id_of(path: str) -> int | None:
-    """Returns the ledger id in a path of either layout; None if the path is not a ledger's."""
+    """Returns the ledger id in a path of either layout; None if it is not the path of a ledger."""
     digits = path.replace("/L", "").replace("/", "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None

@@ -125,8 +125,9 @@ class RandomPlacement:
 
 
 class DiskSpaceSettings(NamedTuple):
-    """How the free disk space of bookies is queried: bookies with more get more of the new ledgers
-    (``bookkeeperDiskWeightBasedPlacementEnabled``)."""
+    """How the free disk space of bookies is queried: bookies with more free space get more of the new ledgers
+    (``bookkeeperDiskWeightBasedPlacementEnabled``).
+    """
 
     interval_seconds: float = 86_400.0
     """The interval in seconds at which each bookie is queried

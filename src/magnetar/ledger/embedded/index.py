@@ -175,7 +175,7 @@ def load_parts(read_at: Callable[[int, int], bytes], segment_id: int) -> list[tu
 
 
 def _count_of(read_at: Callable[[int, int], bytes], segment_id: int) -> int | None:
-    """Returns the number of parts in an index file; None if the file is not this segment's."""
+    """Returns the number of parts in an index file; None if it is not an index of the segment."""
     header = read_at(_HEADER.size, 0)
     if len(header) < _HEADER.size:
         return None

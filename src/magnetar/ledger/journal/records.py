@@ -112,7 +112,7 @@ def _text(text: str) -> bytes:
 def decode_header(entry: bytes, where: str) -> Header:
     """Returns the header of an entry.
 
-    :raises DataDamaged: the entry is not a journal's, or a newer release wrote it
+    :raises DataDamaged: the entry does not belong to a journal, or a newer release wrote it
     """
     if len(entry) < _HEADER.size or entry[:4] != _MAGIC:
         raise DataDamaged(f"{where} is not an entry of a metadata journal")
@@ -127,7 +127,7 @@ def decode_header(entry: bytes, where: str) -> Header:
 def decode_record(entry: bytes, where: str) -> Record:
     """Returns the record in an entry.
 
-    :raises DataDamaged: the entry is not a journal's
+    :raises DataDamaged: the entry does not belong to a journal
     """
     header = decode_header(entry, where)
     reader = _Reader(entry, _HEADER.size)

@@ -14,7 +14,7 @@ INTEGER = 2
 """The code of ``int``, ``long`` and ``enum``, which Avro encodes as zigzag varints."""
 FLOAT = 4
 DOUBLE = 8
-"""The code of ``double``; the code of a type with a fixed size is its size in bytes."""
+"""The code of ``double``. The code of each type with a fixed size is its size in bytes."""
 BYTES = 9
 """The code of ``bytes`` and ``string``."""
 

@@ -76,7 +76,7 @@ class Bytes:
             self.rows = rows
 
     def _put(self, row: int, source: memoryview, start: int, end: int) -> None:
-        """Sets the next row, ``row``, to ``source[start:end]``."""
+        """Sets row ``row``, which must be the next row, to ``source[start:end]``."""
         after = self.end + end - start
         if after > self.size:
             self._need(end - start)
@@ -87,7 +87,7 @@ class Bytes:
         self._valid[row >> 3] |= 1 << (row & 7)
 
     def _put_null(self, row: int) -> None:
-        """Sets the next row, ``row``, to null."""
+        """Sets row ``row``, which must be the next row, to null."""
         self._offsets[row + 1] = self.end
         self._valid[row >> 3] &= 255 ^ (1 << (row & 7))
 

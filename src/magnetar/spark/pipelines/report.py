@@ -34,7 +34,7 @@ _RIGHT = ' class="n"'
 _SHORT = 24
 """Texts up to this length are not wrapped."""
 _WIDTH, _HEIGHT = 760, 240
-"""Size of the plot area in pixels; the texts below it are extra."""
+"""Size of the plot area in pixels; the texts below the plot are not included."""
 _LEFT, _RIGHT_MARGIN, _TOP = 84, 24, 16
 _AXIS, _TITLE, _LEGEND = 30, 20, 22
 """Heights in pixels of what is below the plot: numbers or labels, the title of the x axis, and the legend."""
