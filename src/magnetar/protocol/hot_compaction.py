@@ -96,7 +96,7 @@ class LatestKeys:
         return self.count - 1
 
     def number_whole(self) -> None:
-        """Numbers, as one message that stays, an entry that cannot be opened."""
+        """Gives one number to an entry that cannot be opened; it counts as one message, which stays."""
         self.whole.append(self.count)
         self._next(True)
 

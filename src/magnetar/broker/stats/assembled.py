@@ -112,7 +112,7 @@ class StatsSelection:
 
 
 async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) -> Json:
-    """Returns ``TopicStats``, or ``NonPersistentTopicStats``; works in slices.
+    """Returns ``TopicStats``, or ``NonPersistentTopicStats``; works in slices, between which the loop runs.
 
     :param owner: the broker's ``host:port``
     :raises LedgerError: an entry whose publish time is requested (``earliest_time``) cannot be read
@@ -155,7 +155,7 @@ def earliest(times: Iterable[int]) -> int:
 
 async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
     """Returns ``PersistentTopicInternalStats``, with the metadata of each ledger if ``metadata`` is true;
-    works in slices.
+    works in slices, between which the loop runs.
 
     :raises LedgerError: the metadata of a ledger cannot be read
     """
@@ -345,7 +345,7 @@ def subscription_stats(subscription: NonPersistentSubscription, now: Subscriptio
 def stats_of_non_persistent(
     topic: NonPersistentTopic, owner: str, *, publishers: bool, consumers: bool
 ) -> Generator[None, None, Json]:
-    """Returns ``NonPersistentTopicStats``; may be interrupted like the statistics of other topics.
+    """Returns ``NonPersistentTopicStats``; yields after each subscription, consumer and publisher.
 
     ``msgDropRate`` counts, for a publisher, messages dropped because too much was pending on its connection;
     for a subscription, messages that no consumer accepted; for the topic, both.

@@ -233,7 +233,7 @@ def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
 def topic_stats(
     topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool
 ) -> Generator[None, None, Json]:
-    """Returns ``TopicStats``; may be interrupted like :func:`subscriptions_stats`.
+    """Returns ``TopicStats``; yields often, like :func:`subscriptions_stats`.
 
     :param owner: the broker's ``host:port``
     """
@@ -342,7 +342,7 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
 
 
 def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
-    """Returns ``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
+    """Returns ``PersistentTopicInternalStats``; yields after each cursor and each ledger.
     :param metadata: whether to add the metadata of each ledger
     """
     found = yield from ledger_stats(topic.managed_ledger, topic.subscriptions, metadata=metadata)
@@ -352,7 +352,7 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Jso
 def ledger_stats(
     ledger: ManagedLedger, subscriptions: Mapping[str, Subscription], *, metadata: bool
 ) -> Generator[None, None, Json]:
-    """Returns ``ManagedLedgerInternalStats``; may be interrupted after each cursor and each ledger.
+    """Returns ``ManagedLedgerInternalStats``; yields after each cursor and each ledger.
 
     :param subscriptions: the subscriptions of the ledger's cursors, by name
     :param metadata: whether to add the metadata of each ledger
