@@ -101,7 +101,8 @@ def read_header(
     :param position: the offset of the header in the object
     :param first_entry_id: the block's first entry according to the index
     :param ledger_id: in an object of several ledgers, the ledger of the block; None: an object of one ledger
-    :raises OffloadedLedgerDamaged: ``data`` does not begin with a header, or with that of another block
+    :raises OffloadedLedgerDamaged: ``data`` does not begin with a header, or begins with the header of
+        another block
     """
     least = _HEADER.size if ledger_id is None else _HEADER.size + _LEDGER_ID.size
     if len(data) < least:

@@ -43,7 +43,7 @@ _BOTH = "AvgShedder"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _IDLE = (3, 4)
-"""The columns of a line of /proc/stat with idle time: idle, and idle while waiting for a disk."""
+"""The columns with idle time in a line of /proc/stat: idle, and idle while waiting for a disk."""
 _ETHERNET = "1"
 _KBITS_PER_MBIT = 1000
 _KBITS_PER_GBIT = 1_000_000

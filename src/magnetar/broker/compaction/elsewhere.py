@@ -25,7 +25,7 @@ _LEAVE_SECONDS = 10.0
 """The timeout in seconds of the clean-up after a compaction. It is short because the next compaction repeats
 a clean-up that failed."""
 _MOST_MESSAGES = 1 << 31
-"""The maximum number of messages in one entry, as the metadata of a batch can state it."""
+"""The maximum number of messages in one entry that the metadata of a batch can state."""
 _SPANS_AT_ONCE = 4_096
 _RESTS = 3.0
 """Seconds of pause per second of work, so that at most one in four publishes is delayed."""

@@ -232,7 +232,7 @@ def schema_of(kind: str) -> Schema:
 
 @cache
 def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
-    """Returns by record type its fields, each with name, type and meaning."""
+    """Returns the fields of each record type, each field with name, type and meaning."""
     found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for line in (Path(__file__).parent / "shapes.tsv").read_text("utf-8").splitlines():
         record, name, kind, meaning = line.split("\t")
