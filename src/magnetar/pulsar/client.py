@@ -280,7 +280,7 @@ class Client:
 
     @classmethod
     def of_options(cls, service_url: str, options: Mapping[str, object]) -> Client:
-        """Returns a client with the given options, which are by name.
+        """Returns a client with ``options``, a mapping of option names to values.
 
         :raises TypeError: an option is unknown
         """
