@@ -32,10 +32,10 @@ REASONS = {
     "Client.log_conf_file_path": "no effect, as in the official client",
     "Client.use_tls": "no effect, as in the official client: the service URL decides",
     "Client.subscribe.broker_consumer_stats_cache_time_ms": (
-        "no effect, which is logged: the client requests no statistics of consumers"
+        "no effect, which is logged: the client requests no such statistics"
     ),
     "asyncio.Client.subscribe.broker_consumer_stats_cache_time_ms": (
-        "no effect, which is logged: the client requests no statistics of consumers"
+        "no effect, which is logged: the client requests no such statistics"
     ),
     "asyncio.Client.subscribe.batch_receive_policy": (
         "no effect, as in the official client, whose asyncio consumers have no `batch_receive`"

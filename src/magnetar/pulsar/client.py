@@ -121,7 +121,7 @@ def consumer_options(schema: Schema, given: dict[str, object]) -> dict[str, obje
         )
     cache_ms = options.pop("broker_consumer_stats_cache_time_ms")
     if cache_ms != 30000:
-        without_effect("broker_consumer_stats_cache_time_ms", "the client requests no statistics of consumers")
+        without_effect("broker_consumer_stats_cache_time_ms", "the client requests no such statistics")
     options["unacked_messages_timeout_ms"] = unacked or 0
     options.update(consumer_name=given["consumer_name"] or None, properties=given["properties"] or {})
     options["schema"] = schema.schema_info().declared()
