@@ -126,7 +126,7 @@ def _others(results: dict[str, Any], workload: Workload) -> list[str]:
                 shown.append(f"{row.title} {its.text(row.digits)} {row.unit}")
         void = sum("void" in run for run in runs.get(name, []))
         if void:
-            shown.append(f"{void} void runs")
+            shown.append(f"{void} void run" + "s" * (void > 1))
         if shown:
             lines.append(f"- {title}: {'; '.join(shown)}")
     return lines

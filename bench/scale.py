@@ -46,9 +46,9 @@ def create(client: ScaleClient, count: int) -> Figures:
             marks.append(time.perf_counter())
     first, last = marks[1] - marks[0], marks[-1] - marks[-2]
     return {
-        "create, all of them (s)": marks[-1] - marks[0],
-        "create, first thousand (ms a topic)": first * 1000 / min(count, 1000),
-        "create, last thousand (ms a topic)": last * 1000 / (count % 1000 or 1000),
+        "create all topics (s)": marks[-1] - marks[0],
+        "create one of the first thousand topics (ms)": first * 1000 / min(count, 1000),
+        "create one of the last thousand topics (ms)": last * 1000 / (count % 1000 or 1000),
     }
 
 
@@ -99,12 +99,12 @@ def operations(server: ScaleServer, count: int) -> Figures:
 
     found = {
         "lookup (ms)": timed(_SAMPLES, lookup),
-        "create one more (ms)": timed(_SAMPLES, new),
-        "load one from disk (ms)": timed(_SAMPLES, load),
+        "create one more topic (ms)": timed(_SAMPLES, new),
+        "load one topic from disk (ms)": timed(_SAMPLES, load),
         "subscribe (ms)": timed(_SAMPLES, subscribe),
         "publish, durable (ms)": timed(_SAMPLES, publish),
-        "statistics of one (ms)": timed(_SAMPLES, stats),
-        "list all (ms)": timed(5, listing),
+        "statistics of one topic (ms)": timed(_SAMPLES, stats),
+        "list all topics (ms)": timed(5, listing),
     }
     client.close()
     return found
@@ -118,12 +118,12 @@ def measure(count: int, folder: Path) -> Figures:
     client = ScaleClient(server.port)
     found |= create(client, count)
     client.close()
-    found["memory, loaded (KB a topic)"] = (server.resident_bytes() - before) / count / 1000
-    found["scrape of all (ms)"] = timed(3, lambda _number: server.get("/metrics"))
+    found["memory per loaded topic (KB)"] = (server.resident_bytes() - before) / count / 1000
+    found["scrape of the metrics of all topics (ms)"] = timed(3, lambda _number: server.get("/metrics"))
     found["longest slice (ms)"] = server.metric("magnetar_longest_slice_seconds") * 1000
     found["stop (s)"] = server.stop()
     found["start, all on disk (s)"] = server.start()
-    found["memory, idle on disk (KB a topic)"] = (server.resident_bytes() - before) / count / 1000
+    found["memory per topic that is only on disk (KB)"] = (server.resident_bytes() - before) / count / 1000
     found |= operations(server, count)
     server.kill()
     found["start after a kill (s)"] = server.start()
@@ -173,7 +173,7 @@ def traffic(count: int, rounds: int, folder: Path) -> Figures:
 
 
 def machine() -> str:
-    with_load = f"load {os.getloadavg()[0]:.1f}"
+    with_load = f"load average {os.getloadavg()[0]:.1f}"
     return f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}, {with_load}"
 
 

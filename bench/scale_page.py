@@ -15,11 +15,11 @@ _CURVES = {
         "ms",
         (
             "lookup (ms)",
-            "create one more (ms)",
-            "load one from disk (ms)",
+            "create one more topic (ms)",
+            "load one topic from disk (ms)",
             "subscribe (ms)",
             "publish, durable (ms)",
-            "statistics of one (ms)",
+            "statistics of one topic (ms)",
         ),
     ),
     "start": (
@@ -27,11 +27,15 @@ _CURVES = {
         "s",
         ("start, nothing on disk (s)", "start, all on disk (s)", "start after a kill (s)"),
     ),
-    "all": ("What goes over all topics", "ms", ("list all (ms)", "scrape of all (ms)")),
+    "all": (
+        "Operations over all topics",
+        "ms",
+        ("list all topics (ms)", "scrape of the metrics of all topics (ms)"),
+    ),
     "memory": (
-        "Memory a topic",
+        "Memory per topic",
         "KB",
-        ("memory, loaded (KB a topic)", "memory, idle on disk (KB a topic)"),
+        ("memory per loaded topic (KB)", "memory per topic that is only on disk (KB)"),
     ),
 }
 
@@ -62,7 +66,7 @@ def write_page(
         "",
         f"Measured by `python bench/scale.py` ({machine}).",
         "Run this program to produce this page for your machine. The times of single operations (from",
-        "*lookup* to *list all*) are medians; these operations run one at a time over one connection.",
+        "*lookup* to *list all topics*) are medians; these operations run one at a time over one connection.",
         "*Grows as* is computed from the smallest and the largest number of topics, n: n^1 means that the",
         "value grows in proportion to n. *Longest slice* is the longest time for which a piece of background",
         "work kept the server's event loop busy.",

@@ -62,4 +62,4 @@ def test_the_page_takes_the_best_configuration_and_leaves_void_runs_out(tmp_path
         in page
     )
     assert "| ≤ 1/4 | yes |" in page
-    assert "1 void runs" in page
+    assert "1 void run\n" in page
