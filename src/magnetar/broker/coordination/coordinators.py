@@ -281,7 +281,7 @@ class Coordinators:
         if not await self._topics.managed_ledgers.exists(log_name(number)):
             return
         try:
-            if self._beside is None or (await self._owner_or_none(number)):
+            if self._beside is None or (await self._is_owner(number)):
                 await self.connect(number)
             else:
                 await self._ask(number)
@@ -289,7 +289,7 @@ class Coordinators:
             what = {"coordinator": number, "reason": str(error)}
             log.info("transaction coordinator not loaded; trying again", extra=what)
 
-    async def _owner_or_none(self, number: int) -> bool:
+    async def _is_owner(self, number: int) -> bool:
         """Whether this broker owns the bundle of a coordinator."""
         try:
             return (await self.owner(number)).here
