@@ -86,10 +86,10 @@ class Mapping:
         raise NotTranslated(f"{topic} had no message {ledger_id}:{entry_id} when it was exported")
 
     def place(self, topic: str, ledger_id: int, entry_id: int, index: int) -> Translated:
-        """Returns the new position of the message that a reader would read next; this message need not exist
-        yet.
+        """Returns the position after the export at which a reader continues that would have continued at the
+        given position before the export. No message need be stored there yet.
 
-        :raises NotTranslated: the next message is no longer in the topic
+        :raises NotTranslated: the message at the given position had been deleted before the export
         """
         ledgers = self._of(topic)
         at = bisect_left(ledgers, ledger_id, key=lambda each: each.old)

@@ -91,7 +91,8 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Numbers, as one message, the entry that :meth:`look` has examined last; returns the number."""
+        """Gives the next number to the entry that :meth:`look` has examined last, which counts as one
+        message; returns the number."""
         self._number_one(buffer, end)
         return self.count - 1
 

@@ -154,11 +154,11 @@ def _topic_offset(name: str, value: object) -> TopicOffset:
         raise InvalidPlace(f"the offset of {name} has no 'next'")
     splits = value.get("splits", [])
     if not isinstance(splits, list) or not all(isinstance(each, str) for each in splits):
-        raise InvalidPlace(f"the splits of {name} must be a list of positions")
+        raise InvalidPlace(f"the splits in the offset of {name} must be a list of positions")
     found = tuple(Place.parse(each) for each in splits)
     if list(found) != sorted(found):
-        raise InvalidPlace(f"the splits of {name} are out of order")
+        raise InvalidPlace(f"the splits in the offset of {name} are out of order")
     begin = value.get("from")
     if not isinstance(begin, str | None):
-        raise InvalidPlace(f"'from' of {name} must be a position")
+        raise InvalidPlace(f"'from' in the offset of {name} must be a position")
     return TopicOffset(Place.parse(value["next"]), found, None if begin is None else Place.parse(begin))

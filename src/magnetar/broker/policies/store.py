@@ -100,7 +100,7 @@ class PolicyStore:
         self.tenants = Tenants(metadata)
         self.namespaces = NamespaceRecords(metadata)
         self.topics: TopicPolicies | None = None
-        """The topics' own policies; None if topics have none."""
+        """The policies of single topics; None if topic policies are disabled."""
         self._listeners: list[Listener] = []
         # Registered before the listeners below, so that these read the changed records.
         self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)

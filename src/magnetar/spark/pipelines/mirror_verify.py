@@ -283,9 +283,9 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
     """Returns the messages of the side ``own`` that the side ``other`` lacks, with ``kind``, and with
     ``number``, their sequence number in the topic, from 1.
 
-    If the side ``own`` has more of several equal messages than the side ``other``, only the surplus is
-    returned: messages that come first in the order of :data:`KINDS`, and among these the last ones in the
-    topic.
+    If ``own`` has n messages that are equal to each other, and ``other`` has only m of them, n - m messages
+    are returned. Messages whose kind comes first in :data:`KINDS` are chosen first, and within one kind the
+    last ones in the topic.
 
     :param messages: the messages of the side, with their kind
     :param both: the columns ``pair`` and ``print``, and for each side a column with its number of equal
