@@ -45,7 +45,11 @@ _SERVER = {
     FAILED: "the process could not start, was stopped while it started, or did not stop in time",
     MISUSED: _USAGE,
 }
-_STANDALONE = {**_SERVER, IO_FAILED: "the disk failed, or the ledger store found an internal error", **_ENDED_IMMEDIATELY}
+_STANDALONE = {
+    **_SERVER,
+    IO_FAILED: "the disk failed, or the ledger store found an internal error",
+    **_ENDED_IMMEDIATELY,
+}
 _BROKER = {**_SERVER, IO_FAILED: "the session with ZooKeeper is lost", **_ENDED_IMMEDIATELY}
 _PROXY = {**_SERVER, **_ENDED_IMMEDIATELY}
 _PIPELINE = {
