@@ -370,8 +370,8 @@ class Attachment(Generic[E]):
         return self.connection
 
     def elsewhere(self) -> bool:
-        """Whether the topic has migrated to another cluster than that of the client's transaction
-        coordinators.
+        """Whether the topic is in another cluster than the client's transaction coordinators, after a
+        migration.
         """
         return self._lookup is not self._services.lookup
 

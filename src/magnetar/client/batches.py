@@ -77,8 +77,8 @@ class Batches:
         """The transaction of all messages; None: no transaction."""
 
     def has_other_key_than(self, key: str | None) -> bool:
-        """Whether messages wait and none of them has this key; messages without a key (None) count as
-        messages with a key of their own.
+        """Whether messages wait and none of them has this key; None, the key of messages without a key,
+        counts as a key, too.
         """
         return bool(self._by_key) and key not in self._by_key
 

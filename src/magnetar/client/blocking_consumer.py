@@ -439,8 +439,9 @@ class Reader(Messages):
 
 
 class ListenerOnThreads(ThreadedListener):
-    """Calls a listener with the blocking consumer or reader, on as many threads as calls may run
-    concurrently.
+    """Calls a listener with the blocking consumer or reader, on threads.
+
+    There is one thread for each call that may run at the same time.
     """
 
     def __init__(self, listener: MessageListener, thread: LoopThread) -> None:

@@ -108,7 +108,7 @@ class Connection:
     # The wire's side
 
     def send(self, frame: bytes | bytearray) -> None:
-        """Sends one or more frames, together with all others of this iteration of the event loop; does
+        """Sends one or more frames, together with all other frames of this iteration of the event loop; does
         nothing on a closed connection.
         """
         if self.closed:
@@ -166,8 +166,8 @@ class Connection:
 
         The future's exceptions: the broker's error, Timeout, or the reason why the connection ended.
 
-        :param or_forever: whether the broker may answer that the result follows later; if it does, the
-            time-out ends
+        :param or_forever: whether the broker may answer that the result follows later; after such an answer,
+            there is no time-out
         """
         name = BaseCommand.Type.Name(command.type)
         future = self.expect(request_id, seconds, name, or_forever=or_forever)

@@ -32,7 +32,7 @@ class ControlledClusterFailover:
     """
 
     default: ClusterAddress
-    """The cluster to use until the web service names another."""
+    """The cluster to use until the web service names another cluster."""
     url_provider: str
     """The ``http`` or ``https`` address of the web service."""
     url_provider_header: Mapping[str, str] = field(default_factory=dict, repr=False)

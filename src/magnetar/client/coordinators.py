@@ -127,8 +127,8 @@ class TransactionCoordinators:
 
         :raises TransactionNotFound: the transaction has already been aborted (not committed, because only
             this client commits it)
-        :raises InvalidTxnStatusError: the coordinator is already aborting a transaction that was to be
-            committed, or the reverse
+        :raises InvalidTxnStatusError: the transaction cannot be committed because the coordinator is already
+            aborting it, or the reverse
         :raises TransactionOutcomeUnknown: a commit was sent, but no answer arrived
         """
         command = BaseCommand(type=BaseCommand.END_TXN)

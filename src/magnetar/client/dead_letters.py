@@ -59,8 +59,8 @@ MAX_RECONSUMPTIONS = 16
 
 
 def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str) -> DeadLetterPolicy:
-    """Returns the policy of a consumer with ``retry_enabled``, with default names for the topics that have
-    none.
+    """Returns the policy of a consumer with ``retry_enabled``, with default names for topics that the policy
+    does not name.
 
     :param topic: the full name of the consumer's first topic
     """
@@ -73,7 +73,7 @@ def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str)
 
 
 class Sending(Protocol):
-    """The methods of a producer that dead letters use."""
+    """The part of a producer's interface that retry letters and dead letters use."""
 
     async def send(self, content: bytes, **options: Any) -> MessageId: ...
     async def close(self) -> None: ...
@@ -216,8 +216,9 @@ class DeadLetters:
         self._last_time.clear()
 
     def split(self, positions: list[Position]) -> tuple[list[Position], list[Message]]:
-        """Splits entries due for redelivery into those to request from the broker, and messages to send to
-        the dead letter topic."""
+        """Splits entries due for redelivery into entries to request from the broker, and messages to send to
+        the dead letter topic.
+        """
         dead: list[Message] = []
         again = []
         for position in positions:

@@ -27,7 +27,9 @@ class ClusterAddress:
     authentication: Authentication | None = None
     """The credentials for this cluster. None: no credentials."""
     tls_trust_certs_file_path: str | None = None
-    """PEM file with the CA certificates that sign brokers' certificates. None: the system's."""
+    """PEM file with the CA certificates that sign brokers' certificates. None: the system's CA
+    certificates.
+    """
 
 
 @dataclass(frozen=True, slots=True)

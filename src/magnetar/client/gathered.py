@@ -201,8 +201,9 @@ class GatheredConsumer(Listened, AsyncMessages):
     async def seek(self, target: SeekTarget) -> None:
         """Seeks in all topics, or only in the topic of a message.
 
-        :param target: the earliest or latest position, a publish time, or a function that returns one of
-            these for the name of each topic: all topics; the id of another message: its partition
+        :param target: to seek in all topics: the earliest or latest position, a publish time, or a function
+            that returns one of these for the name of each topic; to seek in one partition: the id of a
+            message in it
         :raises InvalidConfiguration: the id is not from a partition of the consumer, or the topics are a list
             or match a pattern, so that the id does not tell the topic
         """

@@ -92,7 +92,7 @@ AnyEntry = TypeVar("AnyEntry", bound=PlainEntry)
 def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: int) -> list[AnyEntry]:
     """Returns the entries of consecutive MESSAGE frames in a buffer.
 
-    :param kind: the class of the entries, which adds no fields
+    :param kind: the class of the entries: a subclass of :class:`PlainEntry` without further fields
     """
     found = []
     ledger_ids, entry_ids, redeliveries = run.ledger_ids, run.entry_ids, run.redeliveries
@@ -255,7 +255,7 @@ def messages_of(
 ) -> list[AnyMessage]:
     """Returns those messages of a batch that must be delivered.
 
-    :param kind: the class of the messages, which adds no fields
+    :param kind: the class of the messages: a subclass of :class:`PlainMessage` without further fields
     :param places: where each message is in the payload, as
         :func:`magnetar.protocol.hot_client_decode.split_places` returns it
     :param ids: partition, ledger and entry

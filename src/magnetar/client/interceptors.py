@@ -245,9 +245,7 @@ def notify(name: str, notified: Notified, call: Callable[[Notified], object]) ->
 
 
 class _Chain(Generic[Kind]):
-    """The interceptors of a producer or consumer; the producers or consumers of its partitions share this
-    object.
-    """
+    """The interceptors of a producer or consumer; all partitions of a topic share this object."""
 
     def __init__(self, interceptors: Sequence[Kind]) -> None:
         self._interceptors: tuple[Kind, ...] = tuple(interceptors)

@@ -33,8 +33,8 @@ MessageListener = Callable[..., object]
 During = Callable[[Message], AbstractContextManager[object]]
 """Returns a context manager, in whose block the listener is called with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
-"""Inside a call of a listener: the object that made the call. It lets a listener close its own consumer
-without waiting for itself.
+"""The object that made the current call of a listener; None outside of such calls. It is needed so that a
+listener that closes its own consumer does not wait for itself.
 """
 
 
@@ -64,7 +64,7 @@ class ListenerCalls:
 
         :param reader: the reader to which the consumer belongs; None: there is no reader
         :param ended: called after the listener's last message
-        :param during: returns the context of each call; None: no context
+        :param during: returns the context manager in which the listener is called; None: no context manager
         """
         self._loop = loop
         self._consumer = consumer
@@ -76,8 +76,8 @@ class ListenerCalls:
         self._calls = 0
         self._turn = 0
         self._lanes: dict[int, deque[Message]] = {}
-        """By lane, which messages of several keys share: messages that wait for earlier messages of the lane.
-        A lane is in the dictionary while it has a task that calls the listener.
+        """By lane: messages that wait for earlier messages of the lane. Several keys can share a lane. A lane
+        is in the dictionary while it has a task that calls the listener.
         """
         self._waiting = 0
         self._progress = Arrivals(loop)
@@ -228,7 +228,7 @@ def listen(
     """Passes the messages of an opened consumer to the listener in its options, if any.
 
     :param all_of_client: the active listeners of the client, to which the new one is added
-    :param during: returns the context of each call; None: no context
+    :param during: returns the context manager in which the listener is called; None: no context manager
     :param reader: the reader to pass to the listener; None: the listener gets the consumer
     """
     if options.message_listener is not None:

@@ -134,7 +134,7 @@ class RawEntry(PlainEntry):
         return Message(topic, message_id, self, b"", self.data[start:], self.redeliveries)
 
     def is_delivered(self, batch_index: int) -> bool:
-        """Whether this message of the batch must be delivered."""
+        """Whether the message with this index in the batch must be delivered."""
         if not self.ack_set:
             return True
         word = batch_index >> 6
@@ -365,7 +365,7 @@ class Message(PlainMessage):
 
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId
-"""A message, an entry, or the id of one of them, to acknowledge."""
+"""What a program can acknowledge: a message, an entry, or the id of a message or an entry."""
 
 
 SeekTarget = MessageId | int | Callable[[str], MessageId | int]

@@ -1,7 +1,7 @@
 """Metrics and traces of clients for OpenTelemetry; requires ``magnetar[opentelemetry]``.
 
 Names and attributes are those of the Java client. Only programs import this module; the client itself does
-not, because it requires the extra.
+not, because this module requires the extra.
 """
 
 from __future__ import annotations

@@ -215,7 +215,9 @@ class MessageOptions:
         return metadata.SerializePartialToString()
 
     def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes the options that exist in the metadata of an entry and of a message in a batch."""
+        """Writes the options that have a field in both kinds of metadata: an entry's, and a batched
+        message's.
+        """
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)

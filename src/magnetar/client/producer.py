@@ -95,7 +95,7 @@ class Producer(Attached, AcceptsMessages):
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None, Context]] = deque()
-        """Messages that wait until fewer are pending, with their senders' contexts (``contextvars``)."""
+        """Messages that wait for room in the queue, with their senders' contexts (``contextvars``)."""
         self._gate = Gate(
             self._loop, topic, self._place, self._refuse_one, self.send_batches, attachment.elsewhere
         )

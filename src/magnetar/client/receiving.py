@@ -352,8 +352,8 @@ class StartPosition:
         return found.batch_index() <= start.batch_index()
 
     def is_before(self, last: MessageId) -> bool | None:
-        """Returns whether the topic's last message ``last`` is still to be received from this start position;
-        None: the start position is not a message.
+        """Returns whether a consumer that starts at this position still receives the topic's last message,
+        ``last``; None: the start position is not a message.
         """
         start = self._start
         if start is None:

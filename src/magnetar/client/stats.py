@@ -56,8 +56,8 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Statistics of a producer. Fields with ``num_`` cover the present interval, fields with ``total_`` the
-    time since the producer was opened. Rates and latencies cover the last complete interval; until an
+    """Statistics of a producer. Fields with ``num_`` cover the present interval; fields with ``total_`` cover
+    the time since the producer was opened. Rates and latencies cover the last complete interval; until an
     interval is complete, the time since the producer was opened.
 
     The option ``stats_interval_seconds`` of the client sets the interval.
@@ -109,8 +109,8 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Statistics of a consumer. Fields with ``num_`` cover the present interval, fields with ``total_`` the
-    time since the consumer was opened. Rates cover the last complete interval; until an interval is
+    """Statistics of a consumer. Fields with ``num_`` cover the present interval; fields with ``total_`` cover
+    the time since the consumer was opened. Rates cover the last complete interval; until an interval is
     complete, the time since the consumer was opened.
     """
 

@@ -61,7 +61,7 @@ class TransactionalAcknowledgements:
         self._tasks = TaskScope(loop, attachment.topic, owner_goes_on)
         self._groups: dict[OpenTransaction, _Group] = {}
         self._batched: dict[OpenTransaction, Batched] = {}
-        """By transaction that has not ended: the batches that it acknowledges in part."""
+        """For each transaction that has not ended: the batches of which it acknowledges some messages."""
         self._cumulative: set[OpenTransaction] = set()
 
     def individual(

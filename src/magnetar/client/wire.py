@@ -57,7 +57,7 @@ def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned |
 
 
 class ProducerEnd(Protocol):
-    """The events of a connection for a producer.
+    """The interface through which a connection passes events to a producer.
 
     The :class:`ReceiptRun` that a method gets is reused, so the method must copy the data that it keeps.
     """
@@ -75,7 +75,7 @@ class ProducerEnd(Protocol):
 
 
 class ConsumerEnd(Protocol):
-    """The events of a connection for a consumer."""
+    """The interface through which a connection passes events to a consumer."""
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
         """Called when the entries ``buffer[run.starts[i]:run.ends[i]]`` have arrived; their checksums are

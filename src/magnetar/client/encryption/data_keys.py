@@ -29,7 +29,9 @@ curve.
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 _NO_PARAMETERS = bytes(8)
-"""The length in bits, as 8 bytes, of the encoding parameters, which are empty; the HMAC covers it, too."""
+"""The length field of the encoding parameters (length in bits, as 8 bytes): 0, because there are no
+parameters. The HMAC covers this field, too.
+"""
 
 
 def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:

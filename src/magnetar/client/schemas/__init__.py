@@ -59,7 +59,7 @@ __all__ = [
 
 
 def _name_classes() -> None:
-    """Sets the names of the classes, which errors show, to the official client's."""
+    """Renames the classes to the names in the official client, because error messages show these names."""
     for name in __all__:
         kind = globals()[name]
         if kind.__name__ != name:

@@ -75,7 +75,7 @@ class RecordField:
         return self.schema_info(set())
 
     def schema_info(self, defined_names: set[str]) -> object:
-        """Like :meth:`schema`, but refers to types that are already defined by name.
+        """Like :meth:`schema`, but writes only the name of a type that is already defined.
 
         :param defined_names: names of the types that are already defined; the method adds the names of types
             that it defines
@@ -162,7 +162,7 @@ class AvroRecord(metaclass=RecordMeta):
 
     @classmethod
     def schema_info(cls, defined_names: set[str]) -> object:
-        """Like :meth:`schema`, but refers to types that are already defined by name.
+        """Like :meth:`schema`, but writes only the name of a type that is already defined.
 
         :param defined_names: names of the types that are already defined; the method adds the names of types
             that it defines
