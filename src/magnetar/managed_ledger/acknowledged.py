@@ -55,7 +55,7 @@ class AcknowledgedState:
         return added
 
     def add_each(self, ledger_id: int, entry_ids: array[int], first: int, stop: int, limit: int) -> int:
-        """Marks those of the entries ``entry_ids[first:stop]`` that are below ``limit`` as consumed.
+        """Marks the entries in ``entry_ids[first:stop]`` that are below ``limit`` as consumed.
 
         :returns: how many were not consumed before
         """
@@ -119,7 +119,9 @@ class AcknowledgedState:
             del self.batches[found]
 
     def forget_behind(self, position: Position) -> None:
-        """Drops acknowledgements after a position, whose entries are lost or were moved to another ledger."""
+        """Drops the acknowledgements of entries after a position, which are lost or were moved to another
+        ledger.
+        """
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i >= ledger_id]:
             ranges = self.ranges[other]
@@ -136,7 +138,9 @@ class AcknowledgedState:
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks entries whose bits are set as consumed, unless the ledger has consumed entries already."""
+        """Marks as consumed the entries whose bits are set; no effect if the ledger has consumed entries
+        already.
+        """
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return
         ranges = EntryRanges()

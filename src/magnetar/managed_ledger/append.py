@@ -82,7 +82,9 @@ class Append:
 
 
 class AppendQueue:
-    """Appends that are not durable yet, in order: first those passed to a ledger, then waiting ones."""
+    """Appends that are not durable yet, in order: first the appends passed to a ledger, then the waiting
+    ones.
+    """
 
     __slots__ = ("waiting", "written")
 
@@ -114,7 +116,7 @@ class AppendQueue:
         return done
 
     def write_again(self) -> None:
-        """Moves the appends that were passed to a ledger back to the front of the waiting ones."""
+        """Moves the appends that were passed to a ledger back, in front of the waiting appends."""
         self.waiting.extendleft(reversed(self.written))
         self.written.clear()
 
@@ -166,7 +168,8 @@ class RefusedAppend(NamedTuple):
 
 
 class RefusedAppends:
-    """Refused appends, reported in order, as clients accept an error only after receipts of earlier messages.
+    """Refused appends, reported in order: clients accept an error only after the receipts of earlier
+    messages.
 
     :param report: reports a failed append to the listener of the managed ledger
     """

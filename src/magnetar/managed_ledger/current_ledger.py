@@ -19,13 +19,13 @@ _LONGEST_PAUSE = 10.0
 """The longest pause in seconds before another ledger is created; the pauses double from failure to failure.
 Pulsar always waits this long."""
 _FRUITLESS = 3
-"""After this many ledgers in a row that failed without a durable entry, the waiting entries fail."""
+"""The waiting entries fail when this number of ledgers in a row have failed without a durable entry."""
 _TRIES = 5
 """The maximum number of ledgers that one attempt creates to get a ledger id above the last one."""
 
 
 class _Nobody:
-    """The listener of a writer whose managed ledger was closed."""
+    """A listener that ignores all outcomes; for the writer of a managed ledger that was closed."""
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
         """Does nothing, because nobody waits for the result."""
@@ -171,13 +171,13 @@ class LedgerCreation:
         self._fruitless = 0
 
     def listed(self, ledger_id: int) -> None:
-        """Records that a ledger is listed, so that new ones must have greater ids."""
+        """Records that a ledger is listed, so that new ledgers must have greater ids."""
         self.last_id = max(self.last_id, ledger_id)
         if self._fruitless < _FRUITLESS:
             self._pause = self._not_before = 0.0
 
     def count_failure(self, durable: int) -> bool:
-        """Counts a failed ledger; returns whether at least :data:`_FRUITLESS` in a row have stored nothing.
+        """Counts a failed ledger; returns whether the last :data:`_FRUITLESS` ledgers stored nothing.
 
         In that case the next ledger is delayed, as after :meth:`failed`. Bookies refuse an entry above their
         frame limit in every ledger; without pauses, such a topic would create ledgers without end.

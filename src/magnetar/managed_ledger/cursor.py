@@ -103,7 +103,8 @@ class Cursor:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries; None if none can be read now, or the read position was moved meanwhile.
+        """Returns the next entries; None if no entry can be read now, or the read position was moved
+        meanwhile.
 
         :raises LedgerError: the entries cannot be read
         """
@@ -449,11 +450,13 @@ class Cursor:
         return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
 
     def entries_read_ahead(self) -> int:
-        """Returns the number of entries between the first unconsumed one and the read position."""
+        """Returns the number of entries between the first unconsumed entry and the read position."""
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """Returns the position of the ``count``-th (1, 2, …) unconsumed entry, or else of the last entry."""
+        """Returns the position of the ``count``-th (1, 2, …) unconsumed entry; of the last entry if there are
+        fewer.
+        """
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)
         while low < high:

@@ -167,8 +167,8 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Creates the cursor's record from the state that another storage has recovered, then closes this
-        storage.
+        """Creates the cursor's record from a state that ``other`` has recovered; then closes this storage,
+        not ``other``.
 
         :param state: the state, with positions of this managed ledger
         :param properties: the properties of the state
@@ -398,8 +398,8 @@ class CursorStorage:
     ) -> None:
         """Writes the record.
 
-        :param ledger_id: the ledger that the record will name; None: the one that it names when the write
-            begins
+        :param ledger_id: the ledger that the record will name; None: the ledger that the record names when
+            the write begins
         :param own: the broker's own properties; None: unchanged
         :param above: a record whose owner must not have changed
         """
@@ -558,5 +558,5 @@ class CursorStorage:
             self.properties = {**self.properties, _MOVES: self.moves + 1}
 
     def use(self, state: AcknowledgedState) -> None:
-        """Sets the live state that is written from now on."""
+        """Sets the state object that each later write encodes."""
         self._state = state

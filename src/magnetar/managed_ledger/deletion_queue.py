@@ -24,8 +24,8 @@ _LONGEST_PAUSE = 600.0
 class DeletionQueue:
     """Deletes ledgers of a store, across restarts if necessary.
 
-    It may only get ledgers that no record names or will name. Ledger ids are never reused, so deleting a
-    ledger twice, or by two brokers, does no harm.
+    Callers may only pass ledgers that no record names, now or later. Ledger ids are never reused, so deleting
+    a ledger twice, or by two brokers, does no harm.
     """
 
     def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore) -> None:

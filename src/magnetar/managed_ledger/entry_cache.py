@@ -43,7 +43,9 @@ def compact_run(run: EntryRun) -> EntryRun:
 
 
 def lasting_run(run: EntryRun) -> EntryRun:
-    """Returns the same entries, copied to a smaller buffer if they take less than a quarter of their own."""
+    """Returns the same entries, copied to a smaller buffer if they use less than a quarter of their
+    buffer.
+    """
     span = run.ends[run.count - 1] - run.starts[0]
     return compact_run(run) if 4 * span < len(run.buffer) else run
 

@@ -172,7 +172,7 @@ class ManagedLedgerFactory:
         :raises ManagedLedgerNotFound: the managed ledger does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time
         :raises ManagedLedgerMoving: its topic is being copied to these stores, or was moved away
-        :raises MetadataDamaged: its record cannot be parsed, or is one of a shadow with ledgers of its own
+        :raises MetadataDamaged: its record cannot be parsed, or is the record of a shadow but lists ledgers
         """
         await self._exports.check(name)
         path = f"{ROOT}/{name}"
@@ -376,7 +376,7 @@ class ManagedLedgerFactory:
         await ledger.delete()
 
     def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
-        """Returns the task that finds and deletes orphaned ledgers.
+        """Returns the object that finds and deletes orphaned ledgers.
 
         :param retention_ms: how long orphaned ledgers are kept
         """

@@ -1,8 +1,9 @@
 """The entries of a ledger that a cursor has consumed.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_ranges.pxd``. Consumers of a
-Key_Shared subscription acknowledge entries out of order, so that every message may open and close a gap:
-blocks with gaps have a byte for each entry, blocks without are ranges, however many messages they contain.
+Key_Shared subscription acknowledge entries out of order, so that every message may open and close a gap: a
+block with gaps has a byte for each entry; blocks without gaps are stored as ranges, however many entries they
+contain.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Runs:
         self.ends[first:last] = [end]
 
     def end_at(self, number: int) -> int:
-        """Returns the end of the range that contains a number; the number itself if none does."""
+        """Returns the end of the range that contains a number; the number itself if no range contains it."""
         index = _at_or_above(self.ends, number + 1)
         if index < len(self.ends) and self.starts[index] <= number:
             return self.ends[index]
@@ -63,7 +64,7 @@ class _Runs:
 
 
 def _at_or_above(values: list[int], wanted: int) -> int:
-    """Returns the index of the first of ascending values that is at least ``wanted``."""
+    """Returns the index of the first value that is at least ``wanted``; the values ascend."""
     low = 0
     high = len(values)
     while low < high:
@@ -143,7 +144,7 @@ class EntryRanges:
         return ((stop - first) << _SHIFT) - known
 
     def add_each(self, entry_ids: array[int], first: int, stop: int, lowest: int, limit: int) -> int:
-        """Adds those of ``entry_ids[first:stop]`` that are in [lowest, limit); returns how many are new.
+        """Adds the ids in ``entry_ids[first:stop]`` that are in [lowest, limit); returns how many are new.
 
         :param lowest: at least 0
         """
@@ -173,7 +174,9 @@ class EntryRanges:
         return self._full.end_at(number) != number
 
     def end_of_range_at(self, entry_id: int) -> int:
-        """Returns the end of the range that contains ``entry_id``; ``entry_id`` itself if none does."""
+        """Returns the end of the range that contains ``entry_id``; ``entry_id`` itself if no range contains
+        it.
+        """
         while True:
             number = entry_id >> _SHIFT
             block = self._blocks.get(number)

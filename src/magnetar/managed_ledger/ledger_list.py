@@ -10,8 +10,9 @@ from magnetar.managed_ledger.records import LedgerSummary
 
 
 class LedgerList:
-    """The ledgers in ascending order of ids. For the open (last) one, ``entries`` counts the durable
-    entries."""
+    """The ledgers in ascending order of ids. For the open (last) ledger, ``entries`` counts the durable
+    entries.
+    """
 
     def __init__(self, summaries: Iterable[LedgerSummary] = ()) -> None:
         self._by_id: dict[int, LedgerSummary] = {s.ledger_id: s for s in summaries}

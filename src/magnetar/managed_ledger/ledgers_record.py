@@ -132,7 +132,7 @@ class LedgersRecord:
 
         :param name: the name of the managed ledger
         :param going: the ledgers that will be removed
-        :raises MetadataError: a note cannot be written
+        :raises MetadataError: the objects cannot be recorded
         """
         for summary in going:
             if summary.offload is not None:
@@ -180,7 +180,7 @@ class LedgersRecord:
         """Deletes the record with all ledgers and cursors; returns whether the record existed.
 
         :param name: the name of the managed ledger
-        :raises MetadataError: a note of objects to delete cannot be written, or the outcome is unknown
+        :raises MetadataError: the objects to delete cannot be recorded, or the outcome is unknown
         :raises ManagedLedgerFenced: another broker owns the managed ledger with its cursors
         """
         if self._owns_ledgers:

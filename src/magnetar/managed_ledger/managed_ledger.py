@@ -312,7 +312,7 @@ class ManagedLedger:
             raise
 
     def _report_between(self, current: LedgerSummary, last_entry_id: int) -> None:
-        """Reports refused appends, and the durable ones before each of them, in their order."""
+        """Reports refused and durable appends to the listener, in the order in which they were appended."""
         while (before := self._refused.next_before()) <= last_entry_id + 1:
             if before > current.entries:
                 self._confirm(current, int(before) - 1)

@@ -7,8 +7,9 @@ from collections import deque
 
 _RATE_SECONDS = 60
 TIERED_KEPT = 256
-"""The number of durations that a topic keeps of each kind of access to tiered storage; it is small, because a
-broker may have thousands of topics."""
+"""The number of durations that are kept for each topic and each kind of access to tiered storage; it is
+small, because a broker may have thousands of topics.
+"""
 
 
 class RecentBytes:

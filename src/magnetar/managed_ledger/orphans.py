@@ -26,8 +26,9 @@ COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""The kinds of objects with ledgers, except topics and cursors, as messages name them; by custom metadata
-key."""
+"""By custom metadata key: the name, in log messages, of a kind of object with ledgers that is neither a topic
+nor a cursor.
+"""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
 """The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON
@@ -36,7 +37,7 @@ _REASON = "no metadata record of a topic, subscription, schema or package refers
 
 
 def owner_of(metadata: LedgerMetadata) -> str:
-    """Returns the object for which a ledger was created, according to its custom metadata, for messages."""
+    """Returns a description, for log messages, of the object for which a ledger was created."""
     told = _texts(metadata)
     if (name := told.get(_MANAGED_LEDGER)) is not None:
         return f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
@@ -214,7 +215,9 @@ class SetAside(NamedTuple):
     found_ms: int
     """The time when the ledger was set aside, in ms since 1970."""
     owner: str
-    """The topic, subscription or other object for which the ledger was created, for messages."""
+    """A description, for log messages, of the topic, subscription or other object that the ledger was created
+    for.
+    """
     made_ms: int
     entries: int
     bytes: int
@@ -292,7 +295,8 @@ class OrphanedLedgers:
 
     async def _unnamed(self, names: NamedLedgers, ledger_id: int) -> LedgerMetadata | None:
         """Returns the metadata of an orphan; None if the ledger was deleted, needs no record, or is named by
-        one."""
+        a record.
+        """
         try:
             reader = await self._store.open(ledger_id, recover=False)
         except NoSuchLedger:

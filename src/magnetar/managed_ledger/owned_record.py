@@ -37,7 +37,8 @@ def perhaps_written(error: BaseException) -> bool:
 
 
 class OwnedRecord:
-    """Writes one record, one write at a time; each write names the version of the one before.
+    """Writes one record, one write at a time, each on the condition that the record has the last known
+    version.
 
     After an unanswered write, the next write first finds out whether the unanswered one took effect, because
     this determines the version.
@@ -83,7 +84,7 @@ class OwnedRecord:
         :raises BadVersion: the record was to be created and exists
         :raises ManagedLedgerFenced: another process has written the record
         :raises ManagedLedgerOvertaken: another process has written the record, possibly after this write
-        :raises MetadataUnavailable: the record may have been written; the next put finds out
+        :raises MetadataUnavailable: it is unknown whether the record was written; the next put finds this out
         """
         # A separate task: if the caller is cancelled the version must still follow the store's.
         task = self._tasks.answer(self._put(encode, written, above))

@@ -48,8 +48,9 @@ _CURSOR_FIELDS = (
 """The fields of ``ManagedCursorInfo`` that :class:`CursorRecord` has as attributes."""
 M = TypeVar("M", bound=Message)
 ROOT = "/managed-ledgers"
-"""The parent of the records of managed ledgers; the records of the cursors are below their managed
-ledger's."""
+"""The parent of the records of managed ledgers; the record of a cursor is below the record of its managed
+ledger.
+"""
 OFFLOADS_TO_DELETE = "/magnetar/offloads-to-delete"
 """The parent of one node for each ledger whose objects in tiered storage must be deleted, named by the ledger
 id and the uuid; the value is a JSON object."""
@@ -139,7 +140,7 @@ class ManagedLedgerRecord:
 
 
 def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
-    """Returns the record of a managed ledger.
+    """Decodes the record of a managed ledger.
 
     :raises MetadataDamaged: the value is not a ManagedLedgerInfo
     """
@@ -219,8 +220,9 @@ def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
 
 @dataclass(slots=True)
 class CursorRecord:
-    """The metadata record of a cursor. If ``ledger_id`` is not -1, that ledger has the state, and the record
-    only a mark-delete position, which may be older."""
+    """The metadata record of a cursor. If ``ledger_id`` is not -1, that ledger contains the state; the record
+    contains only a mark-delete position, which may be older.
+    """
 
     ledger_id: int
     state: AcknowledgedState
@@ -241,7 +243,7 @@ class LedgerSizes:
         """Yields (ledger, first entry, entry after the last) for the entries after ``lower``, up to
         ``upper``.
 
-        Deleted ledgers are left out, except that of ``upper``.
+        Deleted ledgers are left out, except the ledger of ``upper``.
         """
         ledger_id, entry_id = upper
         if lower[0] == ledger_id:
@@ -312,7 +314,7 @@ def _fill_ranges(
 def encode_position(
     state: AcknowledgedState, properties: dict[str, int], max_ranges: int, max_batches: int
 ) -> bytes:
-    """Returns a ``PositionInfo``: one entry of a cursor ledger."""
+    """Encodes a cursor's state as a ``PositionInfo``, which becomes one entry of the cursor's ledger."""
     info = pb.PositionInfo(ledgerId=state.mark_delete[0], entryId=state.mark_delete[1])
     _fill_ranges(info, state, max_ranges)
     _fill_batches(info, state, max_batches)
@@ -324,7 +326,7 @@ def encode_position(
 def decode_position(
     value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES, *, ranges: bool = True
 ) -> tuple[AcknowledgedState, dict[str, int]]:
-    """Returns a cursor's state and its properties.
+    """Decodes a ``PositionInfo``; returns the state of the cursor, and the properties stored with the state.
 
     :param sizes: the numbers of entries in the ledgers in which the cursor may have ranges
     :param ranges: whether to include the entries that are consumed above the mark-delete position
@@ -343,8 +345,9 @@ def decode_position(
 
 
 def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> bytes:
-    """Returns a ``ManagedCursorInfo``: with the whole state if the cursor has no ledger, otherwise with the
-    current mark-delete position."""
+    """Encodes the record of a cursor as a ``ManagedCursorInfo``, with the whole state if the cursor has no
+    ledger, otherwise with the current mark-delete position only.
+    """
     state = record.state
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=record.ledger_id,
@@ -363,7 +366,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 
 
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
-    """Returns the record of a cursor.
+    """Decodes the record of a cursor.
 
     :param sizes: the numbers of entries in the ledgers in which the cursor may have ranges
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
@@ -387,7 +390,7 @@ def is_large(state: AcknowledgedState, max_ranges: int) -> bool:
 async def encode_large(
     io: Io, state: AcknowledgedState, properties: Callable[[], dict[str, int]], max_batches: int
 ) -> tuple[list[bytes], float]:
-    """Returns the entries of a state, and the seconds that it took to encode them.
+    """Encodes a large state as entries; returns the entries, and the seconds that the encoding took.
 
     Acknowledgements during the call may be included or not. The mark-delete position is taken last, so that
     no entry is missing that moved from the individually deleted ones to below that position.
@@ -437,7 +440,7 @@ def _joined(
 async def decode_newest(
     io: Io, read: Read, last: int, path: str, sizes: LedgerSizes
 ) -> tuple[AcknowledgedState, dict[str, int]]:
-    """Returns the newest complete state of a cursor in its cursor ledger, and its properties.
+    """Reads the newest complete state in a cursor's ledger; returns the state and its properties.
 
     :param last: the last entry of the cursor ledger
     :param sizes: the numbers of entries in the data ledgers in which the cursor may have ranges

@@ -183,7 +183,8 @@ class ShadowLedger(ManagedLedger):
             cursor.skip_trimmed()
 
     def learn(self, position: Position) -> bool:
-        """Records that all entries up to a position are confirmed; returns whether the ledger is known.
+        """Records that all entries up to a position are confirmed; returns whether the ledger of the position
+        is known.
 
         A position that the source has trimmed in the meantime counts as known.
         """

@@ -42,7 +42,8 @@ class SingleEntries:
         writer.set_listener(self)
 
     def append(self, *parts: bytes) -> int:
-        """Appends an entry, or several that belong together; returns the id of the last one without waiting.
+        """Appends an entry, or several entries that belong together; returns the id of the last, without
+        waiting.
 
         :raises LedgerClosed: the ledger has failed
         """
@@ -60,7 +61,7 @@ class SingleEntries:
         return last
 
     async def append_durably(self, *parts: bytes) -> int:
-        """Appends an entry, or several that belong together; returns the id of the last one when it is
+        """Appends an entry, or several entries that belong together; returns the id of the last once all are
         durable.
 
         :raises LedgerError: the ledger failed before the entry was durable
@@ -118,7 +119,7 @@ class CursorLedger:
         return self._states.count
 
     def append(self, *state: bytes) -> int:
-        """Appends a state, in one or more parts; returns the entry id of the last one without waiting.
+        """Appends a state, in one or more parts; returns the entry id of the last part without waiting.
 
         :raises LedgerClosed: the ledger has failed
         """

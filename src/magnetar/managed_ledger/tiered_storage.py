@@ -112,7 +112,7 @@ class _Tier:
             return self._driver
 
     async def write(self, job: Callable[[], T]) -> T:
-        """Runs a job that changes the store, after all earlier ones; returns its result."""
+        """Runs a job that changes the store, after all earlier jobs; returns its result."""
         return await run_job(self._io.loop, self._writer, job)
 
     def discard(self, writer: OffloadWriter) -> None:
@@ -409,7 +409,7 @@ class TieredStorage:
         """Returns the tier of the driver that the record of a ledger names, whatever the current policies
         are.
 
-        :param present: the current policies, for their credentials; None: there are none
+        :param present: the current policies, for their credentials; None: there are no policies
         :raises TieredStorageError: this object is closed
         """
         values = () if present is None else present.values

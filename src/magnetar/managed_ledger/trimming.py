@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def ledgers_to_trim(
     consumed: Sequence[LedgerSummary], total_size: int, retention: RetentionSettings, now_ms: int
 ) -> list[LedgerSummary]:
-    """Returns the oldest ledgers of ``consumed``, as many as retention does not keep.
+    """Returns the ledgers at the beginning of ``consumed`` that retention does not keep.
 
     :param consumed: closed ledgers that no durable cursor needs, oldest first
     :param total_size: bytes of all ledgers, including the open one
@@ -130,7 +130,7 @@ class Trimmer:
             self._running = None
 
     async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
-        """Makes those properties of cursors durable that replace entries of the ledgers about to be deleted.
+        """Writes the properties of cursors that replace entries of the ledgers about to be deleted.
 
         Some properties, such as those of deduplication, summarize the entries before the cursor. A crash with
         neither the newer properties nor the entries would lose information. Other cursors lose nothing.
