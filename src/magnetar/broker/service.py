@@ -310,7 +310,8 @@ class BrokerService:
     async def use(self, settings: BrokerSettings) -> None:
         """Applies changed settings, also to loaded topics; they are in effect when this returns.
 
-        :param settings: the new settings, which differ only in those that can be changed while a broker runs
+        :param settings: the new settings; they may differ from the former ones only where a running broker
+            can be changed
         """
         former = self.settings
         self.settings = settings
@@ -404,7 +405,7 @@ class BrokerService:
             raise InvalidTopicName(str(error)) from error
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
-        """Checks the conditions that apply to every producer, before those of the topic.
+        """Checks the conditions that apply to every producer, before the topic checks its own conditions.
 
         :param encrypts: whether the producer declares that it encrypts its messages, or need not declare it
         :raises EncryptionRequired: the topic requires encryption and the producer does not encrypt

@@ -43,7 +43,8 @@ class BrokerSettings:
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
     """The time in seconds, before a client's credentials expire, at which the client is asked for new
-    ones."""
+    credentials.
+    """
     service_url_tls: str = ""
     """The TLS service URL, ``pulsar+ssl://host:port``; empty: no TLS. If only TLS is served,
     :attr:`service_url` is empty."""
@@ -60,7 +61,9 @@ class BrokerSettings:
     one_copy: bool = True
     """Whether the ledger store keeps one copy of each entry, whatever the quorums are."""
     persistent_topics: bool = True
-    """Whether persistent topics are served; ``non_persistent_topics``: non-persistent ones."""
+    """Whether persistent topics are served; ``non_persistent_topics`` is the same for non-persistent
+    topics.
+    """
     non_persistent_topics: bool = True
     topic_policies: bool = True
     """Whether topics may have policies of their own."""

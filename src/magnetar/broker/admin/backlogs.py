@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""A backlog of fewer entries than this, of a connected subscription, counts as nothing to expire unless a
-message in it is old enough, as in Pulsar."""
+"""If clients are connected and the backlog has fewer entries than this, expiring is refused unless the oldest
+message has expired, as in Pulsar.
+"""
 
 
 class BacklogAdmin:

@@ -306,7 +306,7 @@ class BundleAdmin:
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
         """Splits a bundle: takes ownership of the parts, then publishes them; returns the parts.
 
-        Once they are published, no broker can own the whole bundle.
+        Once the parts are published, no broker can own the whole bundle.
 
         :raises ConcurrentModification: the bundle is being or was split, or another broker owns a part
         """

@@ -48,7 +48,7 @@ class TenantAdmin:
         """Creates a tenant.
 
         :raises AlreadyExists: the tenant exists
-        :raises PreconditionFailed: the tenant allows no cluster, or one that does not exist; an
+        :raises PreconditionFailed: the tenant allows no cluster, or a cluster that does not exist; an
             administrator's name begins or ends with white space; or there are too many tenants
         """
         await self._check(info)

@@ -41,7 +41,9 @@ class ExaminedEntry:
     position: Position
     entry: bytes
     uncommitted: bool = False
-    """Whether an open transaction hides the entry: its own, or one that began before the entry."""
+    """Whether an open transaction hides the entry: the entry's transaction, or one that began before the
+    entry.
+    """
     aborted: bool = False
     """Whether the message belongs to an aborted transaction."""
 

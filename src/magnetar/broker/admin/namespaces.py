@@ -324,8 +324,8 @@ class NamespaceAdmin:
         return await self._records.of_tenant(tenant)
 
     async def reachable(self, principal: Principal) -> Mapping[str, object]:
-        """Returns the names that a client may see: in ``namespaces`` those whose topics it may list, and in
-        ``topics`` the topics of other namespaces on which it has a permission.
+        """Returns the names that a client may see: in ``namespaces`` the namespaces whose topics it may list,
+        and in ``topics`` the topics of other namespaces on which it has a permission.
 
         At most :data:`_MOST_LOOKED_AT` namespaces and topics are checked, and at most :data:`_MOST_REACHABLE`
         names returned; ``complete`` is false if there may be more.

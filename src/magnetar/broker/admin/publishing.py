@@ -55,7 +55,7 @@ class WrittenMessage:
     content: str
     key: str | None
     sequence_id: int | None
-    """The sequence id; None to use the one that follows the producer's last."""
+    """The sequence id; None: the id after the producer's last sequence id."""
     options: MessageOptions
     """All other options of the message; the key is not among them."""
     context: str | None

@@ -54,7 +54,7 @@ class SchemaAdmin:
         self._broker = broker
 
     async def _path(self, topic: str) -> str:
-        """Returns the path of a topic's schemas; a shadow topic uses those of its source."""
+        """Returns the path of a topic's schemas; for a shadow topic, the path of its source's schemas."""
         name = self._named(topic)
         source = await self._broker.topics.creation.source_of(name)
         return (source or name).schema_path

@@ -237,7 +237,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent and not partitioned
         :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source:
-            its own messages would be lost, because a shadow topic reads only those of its source
+            its own messages would be lost, because a shadow topic reads only the messages of its source
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -378,7 +378,8 @@ class TopicAdmin:
         )
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
-        """Returns ``PartitionedTopicStats``: the sums over all partitions, with ``per_partition`` also each.
+        """Returns ``PartitionedTopicStats``: the sums over all partitions, with ``per_partition`` also those
+        of each.
 
         :raises TopicNotFound: no such partitioned topic
         """

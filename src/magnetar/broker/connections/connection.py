@@ -53,7 +53,7 @@ class Input:
         session: Session,
         handle_command: Callable[[Connection, BaseCommand], None],
     ) -> None:
-        """:param handle_command: handles the commands except plain SENDs and ACKs, and FLOW"""
+        """:param handle_command: handles all commands except FLOW, plain SENDs and plain ACKs"""
         self._connection = connection
         self._broker = broker
         self._session = session
@@ -202,7 +202,7 @@ class Connection:
         handle: Callable[[Connection, BaseCommand], None],
         listener: str = "",
     ) -> None:
-        """:param handle: handles the commands except plain SENDs and ACKs, and FLOW
+        """:param handle: handles all commands except FLOW, plain SENDs and plain ACKs
 
         :param listener: the advertised listener of the address that the client used; empty: none
         """
@@ -329,7 +329,7 @@ class Connection:
     # Writing
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames together with all others of this turn of the loop."""
+        """Sends frames together with all other frames of this turn of the loop."""
         if self.session.state is _OPEN or not self.session.ended:
             self.outgoing.queue(frames)
 

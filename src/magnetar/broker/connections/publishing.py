@@ -142,7 +142,7 @@ class Publishing:
             self._publish_around_foreign(producer, buffer, sends)
 
     def _publish_around_foreign(self, producer: Producer, buffer: bytes, sends: SendRun) -> None:
-        """Refuses each entry that only brokers may send, and publishes the others normally."""
+        """Refuses each entry that only brokers may send, and publishes the other entries normally."""
         error = AuthorizationFailure(producer.guarded)
         rest = sends
         while (first := first_foreign(buffer, rest.starts, rest.ends, rest.count)) >= 0:
@@ -215,8 +215,9 @@ class Publishing:
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
-        """Passes entries to the topic, and reports refused ones; returns False if the topic closes or is
-        fenced."""
+        """Passes entries to the topic, and reports refused entries to the client; returns False if the topic
+        closes or is fenced.
+        """
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
@@ -284,7 +285,7 @@ class Publishing:
             self._connection.input.resume()
 
     def close_in_order(self, producer: Producer) -> None:
-        """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
+        """Accepts no more SENDs of a producer, and closes it once all earlier SENDs have receipts."""
         self._session.stop_producer(producer)
         self._connection.start(self._close_drained(producer), "closing a producer")
 
@@ -357,8 +358,9 @@ class Publishing:
         self._settled(producer, count, size)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """Reports that the first ``taken`` entries were passed to consumers without being stored, and the
-        rest dropped."""
+        """Reports that the first ``taken`` entries were passed to consumers without being stored, and that
+        the other entries were dropped.
+        """
         count = len(publish.sequence_ids)
         if self._session.state is _OPEN and not producer.closed:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids

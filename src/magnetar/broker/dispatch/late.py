@@ -25,7 +25,7 @@ C = TypeVar("C", bound=AnyConsumer)
 _LEAPS_AT_ONCE = 100
 """The number of ledgers, or large parts of ledgers, that are skipped at a time."""
 DUE_AT_ONCE = 5000
-"""The number of due entries that are taken at a time, so that neighbouring ones are read together."""
+"""The number of due entries that are taken at a time, so that neighbouring entries are read together."""
 _DUE_AGAIN = 100
 """The next due entries are taken when at most this many positions are in the replay list."""
 

@@ -256,7 +256,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     ) -> bool:
         """Applies the filters to entries that are about to be sent; returns whether all entries are accepted.
 
-        Rejected entries are acknowledged; rescheduled ones wait for a while.
+        Rejected entries are acknowledged; rescheduled entries wait for a while.
 
         :param slots: slots of the entries in a Key_Shared subscription; otherwise empty
         """
@@ -429,8 +429,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
-        """Subtracts the messages that ``consumer`` has acknowledged in a transaction from the unacknowledged
-        ones; returns the number of subtracted messages."""
+        """Subtracts the messages that ``consumer`` has acknowledged in a transaction from the number of
+        unacknowledged messages; returns how many were subtracted.
+        """
         released = 0
         pending = self._subscription.pending
         for each in acked:
@@ -448,7 +449,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return released
 
     def held_in_part(self, positions: Sequence[Position]) -> set[Position]:
-        """Returns those of ``positions`` whose entries a consumer holds."""
+        """Returns the positions in ``positions`` whose entries a consumer holds."""
         return {each for each in positions if self._holder(each) is not None}
 
     def _holder(self, position: Position) -> C | None:

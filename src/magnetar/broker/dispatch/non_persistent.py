@@ -56,7 +56,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self.consumers = []
 
     def why_not(self) -> Reason:
-        """Returns the reason why messages of the last run were dropped; AT_END if none were."""
+        """Returns the reason why messages of the last run were dropped; AT_END if none was dropped."""
         if not self.consumers:
             return NO_CONSUMER
         found = self.waits.reason
@@ -169,7 +169,7 @@ class NonPersistentFailover(NonPersistentExclusive):
 
 
 class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
-    """Divides entries evenly among the consumers of the highest priority that accept any."""
+    """Divides entries evenly among the consumers of the highest priority that accept entries."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)

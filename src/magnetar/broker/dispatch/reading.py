@@ -1,4 +1,6 @@
-"""How dispatchers read entries from the ledger store: one read at a time, with a pause after a failed one."""
+"""How dispatchers read entries from the ledger store: one read at a time, with a pause after a failed
+read.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class ReadingDispatcher(ABC):
         *,
         again: bool = False,
     ) -> None:
-        """Starts a read, except during the pause after a failed one.
+        """Starts a read, except during the pause after a failed read.
 
         :param consumer: the consumer whose connection is expected to send the entries
         :param again: whether the entries were read before

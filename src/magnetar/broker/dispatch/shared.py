@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TRIMMED = 1000
 """A sorted list of positions is trimmed when it has this many unused elements before its first position."""
 _FEW = 100
-"""Added positions are inserted one by one if the sorted list is more than this many times longer."""
+"""Added positions are inserted one by one if the sorted list has over this many times as many elements."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
@@ -235,7 +235,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
                 return
 
     def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
-        """Sends up to ``limit`` new entries; returns False if none can be taken from the cache now."""
+        """Sends up to ``limit`` new entries; returns False if no entry can be taken from the cache now."""
         left = self._left
         if self._must_wait_for_acks():
             return False
@@ -351,8 +351,9 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         return True
 
     def _gap(self) -> int:
-        """Returns the maximum number of entries between two waiting ones that are read rather than
-        skipped."""
+        """Returns the maximum distance, in entries, between two waiting entries that are read together; the
+        unneeded entries between them are read, too.
+        """
         ledgers = self._subscription.topic.managed_ledger.ledgers
         summary = ledgers.get(self.replay.lowest(1, 0)[0][0])
         if summary is None or not summary.size:
@@ -370,7 +371,9 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         self.read_more()
 
     def _replay_run(self, consumer: AnyConsumer, run: EntryRun, waiting: Sequence[Position]) -> None:
-        """Sends waiting entries of a run within the permits; the first entry of the run is a waiting one."""
+        """Sends waiting entries of a run within the permits; the first entry of the run is a waiting
+        entry.
+        """
         chosen = array("q", [p[1] - run.first_entry_id for p in waiting if p[1] <= run.last_entry_id])
         sizes, size = array("i"), array("i", [0])
         chunked = 0
@@ -553,8 +556,9 @@ class ChunkHolders:
 
 
 def _chunk_at(run: EntryRun, index: int) -> tuple[_Message, bool, bool] | None:
-    """Returns the message of a chunk, and whether the chunk is the first and the last one; None if the entry
-    is not a chunk."""
+    """Returns the message of a chunk, whether the chunk is its first, and whether it is its last; None if the
+    entry is not a chunk.
+    """
     try:
         metadata = metadata_of(run.buffer, run.starts[index], run.ends[index])
     except EntryError:

@@ -27,7 +27,7 @@ _LATELY_MS = 60_000
 
 
 async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
-    """Explains what stops producers now or, if nothing does, the latest recent refusal."""
+    """Explains what stops producers now or, if nothing does, the latest refusal, if it is recent."""
     found = await _holding(broker, topic)
     if found is None:
         found = _refused_lately(topic)
@@ -189,8 +189,9 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Explains that the connected producers prevent further ones; None if they do not, or no producer was
-    refused or waits."""
+    """Explains that the connected producers prevent further producers; None if they do not, or if no further
+    producer was refused or waits.
+    """
     cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
@@ -217,8 +218,9 @@ def _caps(topic: AnyTopic) -> Explanation | None:
 
 
 def _refused_lately(topic: AnyTopic) -> Explanation | None:
-    """Explains the latest recent refusal for a reason that the topic's state does not show; None if there was
-    no such refusal."""
+    """Explains the latest refusal for a reason that the topic's state does not show; None if there was no
+    such refusal recently.
+    """
     known = topic.refusals.known if topic.refusals is not None else {}
     after = topic.clock.wall_ms() - _LATELY_MS
     lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}

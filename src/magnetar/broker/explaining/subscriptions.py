@@ -69,7 +69,9 @@ def _topic(subscription: BaseSubscription) -> str:
 
 
 def _policies(subscription: BaseSubscription) -> str:
-    """Returns the name of the topic whose policies apply: for a partition, that of its partitioned topic."""
+    """Returns the name of the topic whose policies apply: for a partition, the name of its partitioned
+    topic.
+    """
     return str(subscription.topic.name.base)
 
 
@@ -364,7 +366,8 @@ def _open_transaction(subscription: Subscription) -> Parts:
 
 def _pending(subscription: Subscription) -> tuple[str, dict[str, object]]:
     """Returns a sentence and statistics about open transactions that have acknowledged messages of the
-    subscription; both are empty if there are none."""
+    subscription; both are empty if no such transaction is open.
+    """
     pending = subscription.pending
     if pending is None or not pending.any:
         return "", {}

@@ -126,9 +126,9 @@ class PartialFrames:
     """The bytes of incomplete frames.
 
     Above the limit, the connections with the oldest incomplete frames are not read. They keep their bytes,
-    while newer ones, which may be well-behaved, continue and add to the total. At one and a half times the
-    limit, the oldest are closed. A paused connection appears silent, so its keep-alive closes it at the
-    latest.
+    while newer connections, which may be well-behaved, continue and add to the total. At one and a half times
+    the limit, the connections with the oldest incomplete frames are closed. A paused connection appears
+    silent, so its keep-alive closes it at the latest.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -30,7 +30,7 @@ RUN_PRICE = 4 * 1024
 """The price of a run of entries for one consumer, in addition to its bytes."""
 
 FRAMES_PRICE = 16 * 1024
-"""The price of a few dozen frames, or runs of them, that are handled without a protobuf object."""
+"""The price of a few dozen frames, or runs of frames, that are handled without a protobuf object."""
 
 READ_PRICE = 128 * 1024
 """The price of starting a read from the ledger store."""

@@ -140,7 +140,7 @@ class Outgoing:
         self._tight = False
         self.unsent = unsent
         self._counted = 0
-        """The bytes of this connection in ``unsent``, without queued ones."""
+        """The bytes of this connection in ``unsent``, without queued bytes."""
         self._takers: list[Future[None]] = []
 
     def use(self, transport: Transport | None) -> None:

@@ -7,8 +7,9 @@ from magnetar.broker.policies.values import SubscribeRate
 _BURST_SECONDS = 1.0
 """The capacity of a bucket: the number of seconds whose tokens may be taken at once after a pause."""
 _MOST = 1_000
-"""The maximum number of remembered consumers; above it, consumers that may subscribe as often as new ones are
-forgotten."""
+"""The maximum number of remembered consumers; above it, consumers are forgotten that may again subscribe as
+often as a new consumer.
+"""
 Consumer = tuple[str, str, int]
 """Host, name and id of a consumer, which stay the same after it reconnects."""
 
@@ -130,8 +131,8 @@ def publish_limiter(messages: float, size: float, now: float) -> PublishLimiter 
 
 
 class SubscribeLimiter:
-    """Limits how often each consumer of one topic subscribes; one that subscribes too often is refused for a
-    while.
+    """Limits how often each consumer of one topic subscribes; a consumer that subscribes too often is refused
+    for a while.
 
     :param now: seconds of the monotonic clock, as in the methods
     """

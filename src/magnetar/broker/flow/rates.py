@@ -21,8 +21,9 @@ MOST_LATENCIES = 4096
 ALL = ""
 """The key for the counts of the whole broker, used instead of the name of a topic."""
 MOST_NAMESPACES = 1000
-"""The maximum number of namespaces with counts; beyond it, the one that was used longest ago is forgotten,
-and later starts from zero."""
+"""The maximum number of namespaces with counts; beyond it, the namespace that was used longest ago is
+forgotten, and later starts from zero.
+"""
 
 
 class Rate:
@@ -101,7 +102,7 @@ def latency_quantiles(counts: Sequence[int]) -> Sequence[float]:
     Values between two bounds are estimated, as if spread evenly; values above all bounds count as the last
     bound.
 
-    :param counts: by :data:`LATENCY_BOUNDS_MS`
+    :param counts: the number of messages in each bucket of :data:`LATENCY_BOUNDS_MS`
     """
     total = sum(counts)
     return [_quantile(counts, wanted * total) for wanted in QUANTILES] if total else ()
@@ -118,7 +119,7 @@ def _quantile(counts: Sequence[int], rank: float) -> float:
 
 _FINE_SECONDS = (0.0005, 0.001, 0.0025)
 SECONDS_BOUNDS = (*_FINE_SECONDS, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""The bounds that OpenTelemetry recommends for durations of requests, and three smaller ones."""
+"""The bounds that OpenTelemetry recommends for durations of requests, and three smaller bounds."""
 
 
 class _Ring:
@@ -151,7 +152,7 @@ class RateHistory:
         return len(self._rings)
 
     def new_window(self) -> None:
-        """Begins the next window, and removes rings that are idle in all windows."""
+        """Begins the next window, and removes topics that were idle in all windows."""
         self._window += 1
         if self._window % WINDOWS == 0:
             oldest = self._window - WINDOWS
@@ -199,7 +200,7 @@ class LatencyHistory:
         return len(self._rings)
 
     def new_window(self) -> None:
-        """Begins the next window, and removes topics without a latency in all windows."""
+        """Begins the next window, and removes topics that have no latency in any window."""
         self._window += 1
         self._all = []
         if self._window % WINDOWS == 0:
@@ -209,7 +210,7 @@ class LatencyHistory:
     def add(self, topic: str, counts: Sequence[int]) -> None:
         """Adds the latencies of a topic in the current window, also to the counts of all topics.
 
-        :param counts: by :data:`LATENCY_BOUNDS_MS`; empty: none
+        :param counts: the number of messages in each bucket of :data:`LATENCY_BOUNDS_MS`; empty: no messages
         """
         if not counts:
             return

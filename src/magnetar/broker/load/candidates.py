@@ -74,7 +74,7 @@ class IsolationPolicy:
     primary: Sequence[str]
     secondary: Sequence[str]
     min_available: int
-    """The number of available primary brokers below which secondary ones are used, too."""
+    """The number of available primary brokers below which secondary brokers are used, too."""
     usage_threshold: int
     """A primary broker with this usage, in percent, or a higher one does not count as available; 100: all
     primary brokers count as available."""
@@ -163,9 +163,9 @@ class Rules:
 
     isolation: Isolation = field(default_factory=Isolation)
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The failure domain by broker, for brokers that are in one."""
+    """The failure domain by broker; brokers without a failure domain are missing."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The anti-affinity group by namespace, for namespaces that are in one; in lower case."""
+    """The anti-affinity group by namespace, in lower case; namespaces without a group are missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class ClusterLoad:
         broker.namespaces[namespace_of(bundle)] += 1
 
     def history(self, bundle: str) -> BundleHistory:
-        """Returns the history of a bundle or, if it is unknown, the assumed one (:data:`UNSEEN`)."""
+        """Returns the history of a bundle or, if it is unknown, the assumed history (:data:`UNSEEN`)."""
         return self.bundles.get(bundle) or BundleHistory.unseen()
 
     def movable(self, broker_id: str) -> list[tuple[str, BundleHistory]]:
@@ -174,11 +174,11 @@ def broker_path(broker_id: str) -> str:
 class Average:
     """An average of the traffic of a bundle or broker, as leaders store it in ``/loadbalance``.
 
-    The format is ``TimeAverageMessageData``: the first samples count equally; later on, old ones fade.
+    The format is ``TimeAverageMessageData``: the first samples count equally; later on, old samples fade.
     """
 
     most: int
-    """The number of samples at which old ones begin to fade."""
+    """The number of samples from which on old samples fade."""
     samples: int = 0
     throughput_in: float = 0.0
     throughput_out: float = 0.0
@@ -326,7 +326,9 @@ class ResourceQuota:
     bandwidth_out: float = 300_000.0
     memory: float = 80.0
     dynamic: bool = True
-    """Whether load managers may replace the quota by measured values; none does at present."""
+    """Whether load managers may replace the quota by measured values; no load manager does this at
+    present.
+    """
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> ResourceQuota:
@@ -372,7 +374,7 @@ class Quotas:
         await self._metadata.put(_DEFAULT, encode(quota.to_json()))
 
     async def set_for(self, bundle: str) -> ResourceQuota | None:
-        """Returns the quota that was set for a bundle; None if there is none.
+        """Returns the quota that was set for a bundle; None if none was set.
 
         :raises MetadataFailure: the record is not valid JSON
         """

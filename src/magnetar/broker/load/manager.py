@@ -135,8 +135,8 @@ class LoadManager:
     # Start and stop
 
     def start(self, count_bundles: CountBundles) -> None:
-        """Starts moving and splitting bundles whenever this broker is the leader; placement works before,
-        too.
+        """Starts moving and splitting bundles whenever this broker is the leader; placement works before this
+        call, too.
 
         :param count_bundles: returns the number of bundles of a namespace; raises BrokerError
         """
@@ -434,8 +434,8 @@ class Histories:
         self._written: dict[str, BundleHistory] = {}
 
     async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
-        """Returns the stored histories of bundles, or those made from their quotas; other bundles are left
-        out.
+        """Returns the stored histories of bundles, or histories made from their quotas; other bundles are
+        left out.
 
         :raises MetadataError: the store does not answer now
         """

@@ -104,8 +104,9 @@ class UsageHistory:
 
 
 class LeastResourceUsageWithWeight:
-    """Chooses at random among the brokers whose usage is well below the average; if there are none, among
-    all."""
+    """Chooses at random among the brokers whose usage is well below the average; if there is no such broker,
+    among all brokers.
+    """
 
     def __init__(self) -> None:
         self._history = UsageHistory()

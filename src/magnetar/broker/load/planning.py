@@ -14,7 +14,7 @@ from magnetar.broker.load.shedding import Move
 from magnetar.lazy_dataclass import dataclass
 
 KindsOf = Callable[[str], Kinds]
-"""Returns the kinds of topics in a bundle; persistent topics only if the kinds are unknown."""
+"""Returns the kinds of topics in a bundle; if they are unknown, only persistent topics are assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class Placer:
     def place(
         self, bundle: str, kinds: Kinds, exclude: Collection[str] = ()
     ) -> tuple[Choice | None, Candidates]:
-        """Returns the broker for a bundle (None: no broker may own it), and the reasons against others.
+        """Returns the broker for a bundle (None: no broker may own it), and the reasons against other
+        brokers.
 
         :param exclude: brokers that must not get the bundle
         """
@@ -58,7 +59,7 @@ class Placer:
         return rest
 
     def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> PlacementPlan:
-        """Finds targets for bundles that are to move; each choice takes the earlier ones into account."""
+        """Finds targets for bundles that are to move; each choice takes the earlier choices into account."""
         moves: list[Move] = []
         refused: dict[str, str] = {}
         expected = _Expected(self.load)

@@ -18,7 +18,7 @@ RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 
 
 def number(value: object) -> float:
-    """Returns a number in another broker's record; 0 for an invalid or infinite one."""
+    """Returns a number in another broker's record; 0 for an invalid or infinite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     try:
@@ -35,7 +35,9 @@ def _texts(value: object) -> frozenset[str]:
 
 
 def _are_bundles(names: Iterable[str]) -> frozenset[str]:
-    """Returns those of the names that are full names of bundles, because the names become parts of paths."""
+    """Returns the names that are full names of bundles; the names become parts of paths, so others are
+    dropped.
+    """
     ranges = defaultdict[str, list[str]](list)
     for name in names:
         namespace, _, told = name.rpartition("/")
@@ -303,7 +305,7 @@ def new_report(
     """Returns a new report.
 
     :param stats: the statistics of each bundle that the broker serves
-    :param before: the broker's previous report; None: there was none
+    :param before: the broker's previous report; None: this is the first report
     """
     bundles = frozenset(stats)
     earlier = before.bundles if before is not None else frozenset()

@@ -26,7 +26,9 @@ class ShedderSettings:
     """How far a broker's usage must be above the average for ThresholdShedder to relieve the broker
     (loadBalancerBrokerThresholdShedderPercentage)."""
     history: float = 0.9
-    """The weight of the previous value in a smoothed one, 0 to 1 (loadBalancerHistoryResourcePercentage)."""
+    """The weight of the previous value in a smoothed value, 0 to 1
+    (loadBalancerHistoryResourcePercentage).
+    """
     min_throughput: float = 10.0 * 1024 * 1024
     """The minimum throughput that ThresholdShedder moves, in bytes per second
     (loadBalancerBundleUnloadMinThroughputThreshold)."""

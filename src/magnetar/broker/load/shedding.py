@@ -107,7 +107,7 @@ class ThresholdShedder:
     def _to_idle(
         self, load: ClusterLoad, settings: LoadSettings, usage: dict[str, float], average: float
     ) -> list[Move]:
-        """Returns moves of bundles from the busiest broker if another one is far below the average."""
+        """Returns moves of bundles from the busiest broker if another broker is far below the average."""
         threshold = settings.shed.above_average
         idle = min(usage, key=lambda broker_id: (usage[broker_id], broker_id))
         if usage[idle] >= average - threshold:

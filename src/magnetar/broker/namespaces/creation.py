@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MOST_PARTITIONS = 2**31 - 1
-"""The largest number that fits into Pulsar's records and clients."""
+"""The largest number of partitions that fits into Pulsar's records and clients."""
 _MOST_NAMES = 1_000_000
-"""The maximum number of topic names in memory. If exceeded, all are dropped, and listed again when needed."""
+"""The maximum number of topic names in memory. If there are more, all are dropped, and read again when
+needed.
+"""
 _SYSTEM = "__"
 _PERSISTENT = "persistent"
 
@@ -115,8 +117,9 @@ class TopicCreation:
         return shadow_source(properties, name)
 
     async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
-        """Returns the properties that a new partition inherits from its partitioned topic: if that is a
-        shadow topic, the source. None: the partition inherits nothing."""
+        """Returns the properties that a new partition inherits from its partitioned topic: if the partitioned
+        topic is a shadow topic, the property with its source. None: the partition inherits nothing.
+        """
         if name.partition_index < 0 or not name.persistent or name.reserved:
             return None
         record = await self._namespaces.partitioned(name.base)
@@ -187,8 +190,8 @@ class TopicCreation:
     def check_partitions(self, count: int) -> None:
         """Checks a number of partitions that an operator or a policy requests.
 
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or, if that
-            is 0, ``magnetarMaxPartitionsPerTopic``
+        :raises PartitionCountRefused: the number is below 1, or above ``maxNumPartitionsPerPartitionedTopic``
+            or, if that is 0, ``magnetarMaxPartitionsPerTopic``
         """
         cap = self._limits().max_partitions
         if count < 1:

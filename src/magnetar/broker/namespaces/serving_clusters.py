@@ -1,5 +1,6 @@
 """The clusters that serve the topics of a namespace: those that the namespace lists (PIP-321). A cluster that
-is not listed redirects clients to one of its peers that is."""
+is not listed redirects clients to a peer cluster that is listed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The policies in effect for a topic: its own; where it has none, its namespace's; then the broker's
-settings.
+"""The policies in effect for a topic. Each policy is taken from the topic; if it is not set there, from the
+namespace; otherwise from the broker's settings.
 
 No other module decides which level takes precedence.
 """
@@ -74,7 +74,7 @@ class EffectivePolicies:
     replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
     resource_group: str = ""
-    """The resource group whose limits the namespace shares with others; empty: none."""
+    """The resource group whose limits the namespace shares with other namespaces; empty: no group."""
     inactive_topics: InactiveTopics = field(default_factory=InactiveTopics)
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
     auto_topics: AutoTopics = field(default_factory=AutoTopics)
@@ -156,7 +156,7 @@ def _auto_subscriptions(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The names of the fields with one policy, in the JSON of a namespace and of a topic.
+    """The source of one policy: the names of its field in the JSON of a namespace and of a topic.
 
     None: the policy cannot be set at that level.
     """

@@ -129,10 +129,11 @@ class NamespaceRecords:
     async def _put_new_local(self, name: NamespaceName, local: Record) -> None:
         """Writes ``LocalPolicies`` of a namespace that is about to be created.
 
-        An existing record belongs to a deleted namespace of that name, or to one whose creation failed
-        half-way; it is replaced, so that it has no effect on the new one. Where several clusters share a
-        configuration store, the two records of a namespace are in two stores, which one transaction cannot
-        change. The local record is written first, because it has no effect without policies.
+        An existing record belongs to a deleted namespace of that name, or to a namespace whose creation
+        failed half-way; the record is replaced, so that it has no effect on the new namespace. Where several
+        clusters share a configuration store, the two records of a namespace are in two stores, which one
+        transaction cannot change. The local record is written first, because it has no effect without
+        policies.
 
         :raises AlreadyExists: the namespace exists
         :raises ConcurrentModification: the local record keeps changing

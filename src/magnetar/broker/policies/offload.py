@@ -50,8 +50,8 @@ OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
 
 
 def merged(above: Json, own: object) -> Json:
-    """Returns the fields of the level above, with those of ``own`` added or replaced; null fields of ``own``
-    have no effect.
+    """Returns the fields of the level above, with the fields of ``own`` added or put in their place; null
+    fields of ``own`` have no effect.
 
     :raises MetadataFailure: ``own`` is not an object
     """
@@ -106,7 +106,7 @@ def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | Non
 
 @lru_cache(maxsize=1024)
 def _shared(policy: OffloadPolicy) -> OffloadPolicy:
-    """Returns the policy, or an equal one that was returned before, so that topics share one object."""
+    """Returns the policy, or an equal policy that was returned before, so that topics share one object."""
     return policy
 
 

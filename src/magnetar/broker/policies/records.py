@@ -47,7 +47,9 @@ GLOBAL = "global"
 CLUSTERS = "/admin/clusters"
 """The parent node of the records of clusters."""
 PEERS = "peerClusterNames"
-"""The field of ``ClusterData`` with a cluster's peers, which serve namespaces that the cluster does not."""
+"""The field of ``ClusterData`` with a cluster's peers, which serve namespaces that the cluster does not
+serve.
+"""
 _POLICIES_OF_CLUSTER = "policies"
 
 
@@ -72,7 +74,7 @@ def encode(value: Mapping[str, object]) -> bytes:
 
 
 async def read(metadata: MetadataStore, path: str) -> Record | None:
-    """Returns a record; None if the node does not exist, or is only the parent of others.
+    """Returns a record; None if the node does not exist, or is only the parent of other nodes.
 
     :raises MetadataFailure: the value is not a JSON object
     """

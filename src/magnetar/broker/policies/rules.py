@@ -141,7 +141,7 @@ def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Seq
 def check_allows_replication(allowed: Sequence[str], clusters: Sequence[str]) -> None:
     """Checks a list of allowed clusters against the namespace's replication clusters.
 
-    :param allowed: ``allowed_clusters``; empty: any
+    :param allowed: ``allowed_clusters``; empty: all clusters are allowed
     :raises InvalidRequest: a replication cluster is not in the list
     """
     lacking = [cluster for cluster in clusters if cluster not in allowed]
@@ -156,7 +156,7 @@ def _fits_all(policies: EffectivePolicies) -> bool:
 
 
 def _fits(retention: Retention, quota: BacklogQuota) -> bool:
-    """Whether the limits of the backlog quota are below those of the retention."""
+    """Whether the limits of the backlog quota are below the limits of the retention policy."""
     return _size_fits(retention, quota) and _age_fits(retention, quota)
 
 

@@ -61,7 +61,7 @@ class TopicPolicies(Protocol):
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
         """Applies ``work`` to the policies of a topic; the change is durable when this returns.
 
-        :param everywhere: change the policies for all clusters instead of those for the local cluster
+        :param everywhere: change the policies for all clusters instead of the policies for the local cluster
         """
         ...
 
@@ -100,7 +100,7 @@ class PolicyStore:
         self.tenants = Tenants(metadata)
         self.namespaces = NamespaceRecords(metadata)
         self.topics: TopicPolicies | None = None
-        """The policies of single topics; None if topic policies are disabled."""
+        """The topics' own policies; None if topics cannot have policies of their own."""
         self._listeners: list[Listener] = []
         # Registered before the listeners below, so that these read the changed records.
         self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)
@@ -109,8 +109,8 @@ class PolicyStore:
         metadata.listen_session(self._session_changed)
 
     async def storage_of(self, managed_ledger: str) -> OffloadStorage | None:
-        """Returns the store to which new ledgers of a managed ledger are offloaded; None if there is none, or
-        the policies cannot be read.
+        """Returns the store to which new ledgers of a managed ledger are offloaded; None if they are not
+        offloaded, or the policies cannot be read.
 
         :param managed_ledger: the name; its topic and namespace may have been deleted
         """
@@ -132,7 +132,7 @@ class PolicyStore:
         await self._tell(None)
 
     def listen(self, listener: Listener) -> None:
-        """Adds a listener, which is awaited before a change is answered."""
+        """Adds a listener, which is awaited before the request for a change is answered."""
         self._listeners.append(listener)
 
     async def all_namespaces(self) -> Sequence[str]:

@@ -99,7 +99,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """A limit of the backlog (-1 for none), and the policy that applies when it is reached."""
+    """A limit of the backlog (-1: no limit), and the policy that applies when the limit is reached."""
 
     limit_bytes: int = -1
     limit_seconds: int = -1

@@ -74,8 +74,9 @@ class RemoteProducer:
         self.hindrance = "the replicator is not connected yet"
         """The reason why nothing is sent, as a sentence; empty if sending is possible."""
         self.lasting = ""
-        """A reason not to send that outlasts the connection, set and cleared by the sender; empty: there is
-        none."""
+        """A reason not to send that outlasts the connection, set and cleared by the sender; empty: no such
+        reason.
+        """
         self.connected_ms = 0
         """The time of the connection in milliseconds since 1970; 0: not connected."""
         self.cluster: RemoteCluster | None = None
@@ -101,7 +102,7 @@ class RemoteProducer:
         self._moved: Lookup | None = None
         """The lookup in the cluster to which the remote cluster redirects its clients; None: no redirect."""
         self._asked: Future[BaseCommand] | None = None
-        """The pending answer to a PRODUCER request; None: none is awaited."""
+        """The pending answer to a PRODUCER request; None: no answer is awaited."""
         self._scope = TaskScope(self._loop, self._full_name)
         self._tasks: KeyedTasks[str, None] = KeyedTasks(self._scope)
         """Tasks in progress, by name."""
@@ -261,7 +262,8 @@ class RemoteProducer:
         """Checks that the topic exists in the other cluster, or creates it there; adds missing partitions.
 
         :raises TopicNotFound: the topic does not exist there, and must not be created
-        :raises BrokerError: only the topic there has partitions, or the other cluster refuses a change
+        :raises BrokerError: the topic is partitioned only in the other cluster, or that cluster refuses a
+            change
         """
         name = self._topic
         base, makes = name.base, self._settings().makes_topics

@@ -145,7 +145,8 @@ class Replicator(BaseReplicator):
 
     def lag_seconds(self) -> float:
         """Returns the age of the oldest unconfirmed entry in seconds, at most the time since the topic was
-        loaded; 0 if there is none."""
+        loaded; 0 if all entries are confirmed.
+        """
         mark_delete = self.cursor.mark_delete
         for position, stored in self._stored_at:
             if position > mark_delete:
@@ -398,8 +399,9 @@ class Replicator(BaseReplicator):
             self._too_large(position)
 
     def _send_part(self, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries ``first`` … ``end - 1``; returns the index of the first that cannot be sent now, or
-        ``end``."""
+        """Sends entries ``first`` … ``end - 1``; returns the index of the first entry that cannot be sent
+        now, or ``end``.
+        """
         there = self._there
         cluster, connection = there.cluster, there.connection
         assert cluster is not None

@@ -1,4 +1,4 @@
-"""Announces the entries of a source topic to a shadow topic: each is sent with its position as message id."""
+"""Announces the entries of a source topic to a shadow topic: each entry is sent with its position."""
 
 from __future__ import annotations
 

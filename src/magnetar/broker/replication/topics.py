@@ -76,7 +76,7 @@ class Replication:
         reach: Reach,
         own: Callable[[], Record],
     ) -> None:
-        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any
+        """:param partitions: returns the number of a topic's partitions; 0: the topic is not partitioned
 
         :param settings: returns the current settings
         :param buffer_bytes: returns the limit of bytes in flight, over all replicators
@@ -331,7 +331,7 @@ class Migration:
         reach: Reach,
         properties: Callable[[str], Awaitable[Mapping[str, str] | None]],
     ) -> None:
-        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any
+        """:param partitions: returns the number of a topic's partitions; 0: the topic is not partitioned
 
         :param properties: returns the properties of a managed ledger; None if it does not exist
         """
@@ -455,7 +455,7 @@ class Migration:
 
 
 def any_of(there: Assigned) -> str:
-    """Returns the URL without TLS, or the one with TLS if there is no other, for log entries and answers."""
+    """Returns the URL without TLS or, if there is none, the URL with TLS; for log entries and answers."""
     return there.url or there.url_tls
 
 

@@ -25,7 +25,7 @@ _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
 """The longest pause after a failure, in seconds; each further failure doubles the pause."""
 _FORGOTTEN_SECONDS = 600.0
-"""How long after a pause a topic must not fail, in seconds, to begin with the shortest pause again."""
+"""If a topic does not fail for this many seconds after a pause, its next pause is the shortest again."""
 
 
 class Recoveries:

@@ -136,7 +136,7 @@ class ServedTopics:
         self.snapshots: SnapshotStore | None = None
         """The transaction buffer snapshots, set by the service; None: transactions are disabled."""
         self.pending_ack_batches: BatchFigures | None = None
-        """The statistics of batches in pending-ack logs; None: no topic that may have any was
+        """The statistics of batches in pending-ack logs; None: no topic that may have such a log was
         loaded."""
         self.without_transactions: Callable[[Topic], None] | None = None
         """If transactions are disabled, called with each topic that is loaded; otherwise None."""
@@ -190,7 +190,7 @@ class ServedTopics:
         """Returns the topic, after loading it if necessary. A missing topic is created if ``create`` is true
         and policies permit it.
         :param principal: the principal that requests the topic; topics that clients request are recovered
-            before those that only this broker needs
+            before topics that only this broker needs
         :param awaited: whether a client waits for the topic, although the broker makes the request
         :raises TopicNotFound: the topic does not exist
         :raises ServiceNotReady: the topic is being closed, or the broker is stopping

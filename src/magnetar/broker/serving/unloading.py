@@ -36,7 +36,9 @@ _RETRY_SECONDS = 0.05
 
 
 class Unloads:
-    """Unloads bundles. A request to unload a bundle whose unload is in progress waits for that one."""
+    """Unloads bundles. A request to unload a bundle that is being unloaded waits for the unload in
+    progress.
+    """
 
     def __init__(self, loop: Loop, clock: Clock, topics: ServedTopics) -> None:
         self._loop = loop
@@ -156,7 +158,7 @@ class HandingOver:
     def target(self, broker_id: str | None) -> BrokerRecord | None:
         """Returns the broker to which clients can be redirected; None if they must look up the topic.
 
-        With several listeners, only a lookup determines which one the client uses.
+        With several listeners, only a lookup determines which listener the client uses.
         """
         own = self._own()
         if broker_id is None or broker_id == own.broker_id or len(own.listeners) > 1:

@@ -170,8 +170,9 @@ class BaseSubscription(ABC):
             self.dispatcher.use(self.topic.dispatch_settings)
 
     def stop_sending(self) -> None:
-        """Stops deliveries before all consumers are closed; otherwise, a consumer could receive messages that
-        were delivered to one that is closed before it."""
+        """Stops deliveries before all consumers are closed; otherwise, a consumer could receive messages of
+        another consumer that is closed earlier.
+        """
         for consumer in self.consumers:
             consumer.permits = 0
 

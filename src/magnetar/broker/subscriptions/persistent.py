@@ -341,7 +341,9 @@ class Subscription(BaseSubscription):
             self._acked(consumer, 0)
 
     def _known(self, acked: Sequence[Acked]) -> Sequence[Acked]:
-        """Returns the acknowledgements of entries that exist or are consumed; a client could name others."""
+        """Returns the acknowledgements of entries that exist or are consumed; clients may send other
+        positions, too.
+        """
         ledgers, consumed = self.topic.managed_ledger.ledgers, self.cursor.is_consumed
         return [each for each in acked if ledgers.exists(each.position) or consumed(*each.position)]
 

@@ -114,7 +114,7 @@ def _is_idle(topic: AnyTopic) -> bool:
 
 
 async def move(topic: AnyTopic, there: Assigned) -> None:
-    """Terminates a topic in this cluster and redirects its clients to another one; producers get their
+    """Terminates a topic in this cluster and redirects its clients to another cluster; producers get their
     receipts first.
 
     A migrated topic accepts no more messages. Its producers are redirected once two conditions are met: every

@@ -81,7 +81,7 @@ class TopicDispatchRates:
         """:param rate_in: the rate at which messages are published to the topic
 
         :param cursors: the cursors of the topic
-        :param shared: limits that are shared with other topics; None: there are none
+        :param shared: limits that are shared with other topics; None: there are no shared limits
         """
         self._wheel = wheel
         self._clock = clock
@@ -118,7 +118,7 @@ class TopicDispatchRates:
     def throttle(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
         """Returns the throttle of a subscription; None: its rate is not limited.
 
-        :param known: its previous throttle
+        :param known: the subscription's previous throttle; None: its rate was not limited
         """
         policies, name = self._policies, subscription.name
         rate = policies.subscription_dispatch_rates.get(name, policies.subscription_dispatch_rate)
@@ -161,7 +161,7 @@ class TopicDispatchRates:
 
 
 def resource_group(policies: EffectivePolicies, shared: SharedLimits | None) -> ResourceGroup | None:
-    """Returns the resource group whose limits a topic shares; None: it has none."""
+    """Returns the resource group whose limits a topic shares; None: the topic is in no resource group."""
     name = policies.resource_group
     return shared.groups.of(name) if name and shared is not None else None
 

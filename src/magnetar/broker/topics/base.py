@@ -88,7 +88,7 @@ class AnyReplicating(Protocol):
     remote: str
     """The name of the cluster, or the full name of the shadow topic."""
     sent: Rate
-    """Messages and bytes that were sent, including repeated ones."""
+    """Messages and bytes that were sent, including messages that were sent again."""
 
     @property
     def where(self) -> str:
@@ -113,8 +113,9 @@ class AnyReplicating(Protocol):
         ...
 
     def delay_seconds(self) -> float:
-        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if there is
-        none."""
+        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if no entry is in
+        flight.
+        """
         ...
 
     def rest(self) -> None:
@@ -142,7 +143,7 @@ class BaseTopic(ABC, Generic[S]):
         mark_busy: Callable[[BaseTopic[S]], None],
         shared: SharedLimits | None = None,
     ) -> None:
-        """:param shared: limits that are shared with other topics; None: there are none"""
+        """:param shared: limits that are shared with other topics; None: there are no shared limits"""
         self.name = name
         self.full_name = str(name)
         self.bundle_hash = name.bundle_hash
@@ -173,12 +174,12 @@ class BaseTopic(ABC, Generic[S]):
         """The cluster to which clients are redirected; None: clients stay in this cluster."""
         self.fenced = False
         self.failure: BaseException | None = None
-        """The internal error that closed the topic; None: there was none."""
+        """The internal error that closed the topic; None: no error."""
         self.on_failure: Callable[[BaseTopic[S]], object] | None = None
         """Closes the topic; called in a later turn of the loop after the topic has failed. None: nothing is
         called."""
         self.refusals: Refusals | None = None
-        """Refusals of producers and messages; None if there were none."""
+        """Refusals of producers and messages; None if nothing was refused."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()

@@ -177,7 +177,7 @@ class Topic(BaseTopic[Subscription]):
         yield from self.all_replicators()
 
     def all_replicators(self) -> Iterator[Replicator]:
-        """Iterates over the replicators to other clusters, and those to shadow topics."""
+        """Iterates over the replicators to other clusters and the replicators to shadow topics."""
         yield from self.replicators.values()
         yield from self.shadow_replicators.values()
 

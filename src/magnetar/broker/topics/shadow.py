@@ -63,8 +63,9 @@ class ShadowTopic(Topic):
         self.managed_ledger.changed = self._source_changed
 
     async def prepare(self) -> None:
-        """Renews only the checks of entries: deduplication, entry metadata and compaction are up to the
-        source."""
+        """Renews only the checks of entries, because deduplication, entry metadata and compaction are done at
+        the source.
+        """
         self._look_at_entries()
 
     def _look_at_entries(self) -> None:

@@ -83,7 +83,7 @@ async def prepare_transactions(
     settings: TransactionSettings,
     batches: BatchFigures,
 ) -> None:
-    """Prepares a topic for transactions, and hides the messages of open ones, before any entry is dispatched.
+    """Prepares a topic for transactions: hides messages of open transactions before any entry is dispatched.
 
     :param batches: the statistics of batched writes to pending-ack logs
     :raises BrokerError: the state of transactions cannot be read now

@@ -1,4 +1,4 @@
-"""Handlers of the commands except plain SENDs and ACKs, and FLOW: one function per command.
+"""Handlers of all commands except FLOW, plain SENDs and plain ACKs: one function per command.
 
 The table of commands is at the end. In docstrings, ``REQUEST → ANSWER`` is a command and its answer.
 """
@@ -95,8 +95,9 @@ def _request(
 
 
 def _in_transactions(name: str) -> Request[Message]:
-    """Returns a handler of the module ``transactions``. The module is imported when the first such command
-    arrives, because most brokers never get one."""
+    """Returns a handler of the module ``transactions``. The module is imported when the first command for
+    transactions arrives, because most brokers never get one.
+    """
 
     def handle(connection: Connection, message: Message) -> Work:
         from magnetar.broker.connections.handlers import transactions

@@ -60,7 +60,9 @@ def position_of(message_id: MessageIdData) -> Position:
 
 
 def start_of(message_id: MessageIdData) -> Position:
-    """Returns the first position to deliver for the message id of a SUBSCRIBE or SEEK, which is inclusive."""
+    """Returns the first position to deliver for a message id of SUBSCRIBE or SEEK; this message is
+    included.
+    """
     ledger_id, entry_id = position_of(message_id)
     if ledger_id < 0:
         return EARLIEST

@@ -168,8 +168,9 @@ async def close_producer(connection: Connection, request: CommandCloseProducer) 
 
 
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
-    """Handles a SEND that the fast path does not: a replicator's marker, or an entry with its position for a
-    shadow topic. Refuses any other SEND."""
+    """Handles a SEND that the fast path does not handle: a replicator's marker, or an entry with its position
+    for a shadow topic. Refuses any other SEND.
+    """
     send = command.send
     producer_id = signed(send.producer_id)
     producer = connection.session.producers.get(producer_id)

@@ -80,8 +80,9 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
-    """Handles GET_TOPICS_OF_NAMESPACE → the topics that match, or all; none if the client's hash is
-    current."""
+    """Handles GET_TOPICS_OF_NAMESPACE → the topics that match, or all topics; no topics if the client's hash
+    is current.
+    """
     with connection.broker.lookups.in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:

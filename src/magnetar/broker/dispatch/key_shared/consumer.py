@@ -273,8 +273,8 @@ class _Draining:
 class DrainingSlots:
     """Slots that were reassigned while their former holder still has unacknowledged messages in them.
 
-    The new holder receives no message of a slot until the former one has acknowledged or returned all its
-    messages in it, so that two consumers never have messages of the same key.
+    The new holder receives no message of a slot until the former holder has acknowledged or returned all its
+    messages of the slot, so that two consumers never have messages of the same key.
 
     ``count`` is the number of slots that are draining, ``cleared`` the number of slots that have drained so
     far.

@@ -173,7 +173,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.draining.drained.clear()
 
     def _send_waiting(self) -> bool:
-        """Sends waiting entries of one ready consumer; returns False if there are none in the cache."""
+        """Sends waiting entries of one ready consumer; returns False if no such entries are in the cache."""
         if not self.replay:
             return False
         count = len(self.consumers)
@@ -213,7 +213,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.read_more()
 
     def _send_waiting_of(self, consumer: AnyKeyed, run: EntryRun) -> None:
-        """Sends a consumer's waiting entries of a run; the first entry of the run is a waiting one."""
+        """Sends a consumer's waiting entries of a run; the first entry of the run is a waiting entry."""
         limit = min(consumer.permits, self._settings.max_read_entries)
         taken = self.replay.take(consumer, (run.ledger_id, run.last_entry_id), limit)
         if len(self._sizes) < run.count:
@@ -351,7 +351,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return share.only(keep)
 
     def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
-        """Sends entries of a run within the consumer's permits; returns how many of the share were sent.
+        """Sends entries of a run within the consumer's permits; returns how many of the share's entries were
+        sent.
 
         :param plain: whether no entry was delivered before, and none is acknowledged, even in part
         """

@@ -1,4 +1,6 @@
-"""Snapshots of replicated subscriptions: a pending one, and those that a subscription has not passed yet."""
+"""Snapshots of replicated subscriptions: the one in progress, and snapshots that a subscription has not
+passed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class SnapshotCache:
         return [each.local for each in self._kept]
 
     def add(self, snapshot: TakenSnapshot) -> None:
-        """Adds a snapshot; one that is known already is not added twice."""
+        """Adds a snapshot, unless it is already in the cache."""
         at = bisect_right(self._kept, snapshot.local, key=_local)
         if at and self._kept[at - 1].local == snapshot.local:
             return
@@ -60,8 +62,9 @@ class SnapshotCache:
         return min(inner, key=lambda at: self._distance(kept[at - 1].local, kept[at + 1].local))
 
     def passed(self, mark_delete: Position) -> TakenSnapshot | None:
-        """Removes all snapshots at or below a position; returns the newest of them, or None if there are
-        none."""
+        """Removes all snapshots at or below a position; returns the newest of them, or None if no snapshot is
+        removed.
+        """
         count = bisect_right(self._kept, mark_delete, key=_local)
         if not count:
             return None

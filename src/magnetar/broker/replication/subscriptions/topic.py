@@ -100,7 +100,7 @@ class ReplicatedSubscriptions:
     # When a snapshot is taken
 
     def subscriptions_changed(self) -> None:
-        """Starts or stops snapshots after a subscription was marked as replicated, or no longer is."""
+        """Starts or stops snapshots after the mark of a replicated subscription was set or removed."""
         if self._ended:
             return
         wanted = [each for each in self._topic.subscriptions.values() if each.replicated]
@@ -142,7 +142,9 @@ class ReplicatedSubscriptions:
             self._timer = self._topic.wheel.schedule(self._wait, self._look)
 
     def _look(self) -> None:
-        """Reports the progress of subscriptions, checks the pending snapshot, and starts one if it is due."""
+        """Reports the progress of subscriptions, checks the pending snapshot, and starts a snapshot if one is
+        due.
+        """
         self._timer = None
         topic = self._topic
         self._let_go_of_deleted()
