@@ -257,7 +257,7 @@ class Attachment(Generic[E]):
         self._waiters = Arrivals(self._loop)
         self._assigned: Assigned | None = None
         """The topic's new broker, as the former broker named it when it closed the producer or consumer;
-        None: the former broker named none, or the name was used already.
+        None: it named no broker, or the name was used already.
         """
         self._last: TopicBroker | None = None
         """The broker that the producer or consumer was attached to last; None: it was not attached to a
@@ -291,8 +291,8 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def _owner(self) -> TopicBroker:
-        """Returns the topic's broker: the one that the former broker named as the new owner (used only once),
-        otherwise the one that a lookup returns.
+        """Returns the topic's broker: the broker that the former broker named as the new owner (used only
+        once), otherwise the broker that a lookup returns.
         """
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
@@ -370,9 +370,7 @@ class Attachment(Generic[E]):
         return self.connection
 
     def elsewhere(self) -> bool:
-        """Whether the topic is in another cluster than the client's transaction coordinators, after a
-        migration.
-        """
+        """Whether the topic has migrated away from the cluster of the client's transaction coordinators."""
         return self._lookup is not self._services.lookup
 
     async def until_attached(self) -> None:

@@ -143,7 +143,7 @@ class Client(BlockingOpening):
     def _call_on_threads(
         self, options: ConsumerArguments | TopicsArguments | PatternArguments | ReaderArguments
     ) -> None:
-        """Replaces the message listener in ``options``, if any, with one that is called on threads.
+        """Replaces the message listener in ``options``, if any, with a listener that is called on threads.
 
         :raises InvalidConfiguration: the listener is a coroutine function
         """

@@ -44,7 +44,7 @@ class FetchedMessages:
         self._fetching = 0
         self.acknowledge = Together(thread.post, self._acknowledge).add
         """Acknowledges one message without waiting for an answer; one call on the loop's thread handles all
-        acknowledgements that have collected.
+        acknowledgements that were collected meanwhile.
         """
 
     def next(self) -> Message | None:

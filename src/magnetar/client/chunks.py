@@ -63,7 +63,9 @@ class ChunkedMessage:
     complete.
     """
     missing: int = -1
-    """Index of the first chunk that is missing although a later one has arrived; -1: no chunk is missing."""
+    """Index of the first chunk that is missing although a later chunk has arrived; -1: no chunk is
+    missing.
+    """
 
     def add(self, chunk: Chunk) -> bool:
         """Adds a chunk; returns whether the message is now complete. Duplicate chunks are ignored."""
@@ -266,7 +268,7 @@ class Chunks:
         """Called when a message is acknowledged; returns the positions of its chunks before the last, to
         acknowledge them too.
 
-        :param position: the position of the message, which is that of its last chunk
+        :param position: the position of the message, which is the position of its last chunk
         """
         return self._before.pop(position, [])
 

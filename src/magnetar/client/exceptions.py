@@ -332,8 +332,8 @@ class IncompatibleSchema(PulsarException):
 
 
 class ConsumerAssignError(PulsarException):
-    """The hash ranges of a KeyShared consumer overlap with other ranges, or its policy differs from the other
-    consumers'.
+    """The hash ranges of a KeyShared consumer overlap with other ranges, or its policy differs from the
+    policy of the other consumers.
     """
 
     result = Result.ConsumerAssignError
@@ -480,7 +480,7 @@ def exception_of(result: Result, text: str) -> PulsarException:
 
 
 def server_exception(code: int, text: str) -> PulsarException:
-    """Returns the exception for a ``ServerError`` number; unknown ones become :class:`UnknownError`."""
+    """Returns the exception for a ``ServerError`` number; unknown numbers become :class:`UnknownError`."""
     if 0 <= code < len(_SERVER_ERRORS):
         return _SERVER_ERRORS[code](text)
     return UnknownError(f"error {code}: {text}")

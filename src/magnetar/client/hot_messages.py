@@ -253,7 +253,7 @@ def messages_of(
     redeliveries: int,
     ack_set: tuple[int, ...],
 ) -> list[AnyMessage]:
-    """Returns those messages of a batch that must be delivered.
+    """Returns the messages of a batch that must be delivered.
 
     :param kind: the class of the messages: a subclass of :class:`PlainMessage` without further fields
     :param places: where each message is in the payload, as

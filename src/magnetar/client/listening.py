@@ -227,7 +227,7 @@ def listen(
 ) -> None:
     """Passes the messages of an opened consumer to the listener in its options, if any.
 
-    :param all_of_client: the active listeners of the client, to which the new one is added
+    :param all_of_client: the active listeners of the client, to which this listener is added
     :param during: returns the context manager in which the listener is called; None: no context manager
     :param reader: the reader to pass to the listener; None: the listener gets the consumer
     """

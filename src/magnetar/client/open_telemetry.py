@@ -339,7 +339,7 @@ class _Metrics(Observer):
     def _totals(
         self, name: str, kind: type[Producer | Consumer], total: str
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns a callback that reports a total of all producers or consumers, including closed ones. The
+        """Returns a callback that reports a total of all producers or consumers, including the closed. The
         callback runs on another thread, so it copies the totals in one step.
 
         :param name: the name of the metric

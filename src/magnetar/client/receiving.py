@@ -244,7 +244,9 @@ class Permits:
         """With a queue of size 0: whether a message was requested that has not arrived yet."""
 
     def use(self, messages: int) -> None:
-        """Counts messages that left the queue; at half the queue size, sends permits for the counted ones."""
+        """Counts messages that left the queue; at half the queue size, sends permits for the counted
+        messages.
+        """
         if self._queue_size == 0:
             return
         self._used += messages

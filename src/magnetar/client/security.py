@@ -160,7 +160,7 @@ def access_to(
     :param listener_name: the advertised listener to request; empty: the default listener
     :raises InvalidUrl: the service URL is malformed
     :raises InvalidConfiguration: only one of client certificate and private key is set; or a certificate or
-        the proxy requires TLS, but the service URL is not one with TLS
+        the proxy requires TLS, but the service URL is without TLS
     :raises OperationNotSupported: the network of ``io`` does not support TLS
     """
     url, credentials = service.service_url, service.authentication
@@ -192,7 +192,7 @@ def network_of(
     """Returns the network for connections to brokers, with TLS if the service URL requires TLS.
 
     :raises InvalidConfiguration: only one of client certificate and private key is set; or a certificate or
-        the proxy requires TLS, but the service URL is not one with TLS
+        the proxy requires TLS, but the service URL is without TLS
     :raises OperationNotSupported: the network of ``io`` does not support TLS
     """
     shown = authentication.certificate if authentication is not None else None

@@ -118,8 +118,7 @@ class Gate:
 
         :param refuse: fails a pending message
         :param passed: called once no message is held back any more
-        :param elsewhere: returns whether the topic has migrated, and is now in another cluster than the
-            coordinators
+        :param elsewhere: returns whether the topic has migrated away from the cluster of the coordinators
         """
         self._elsewhere = elsewhere
         self._topic = topic

@@ -101,7 +101,7 @@ class OpenTransaction:
             self._failure = error
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic is registered at the coordinator as one that the transaction publishes to."""
+        """Whether the topic is registered at the coordinator as a topic that the transaction publishes to."""
         return (topic, None) in self._known
 
     async def add_topic(self, topic: str) -> None:
