@@ -83,7 +83,7 @@ class Append:
 
 class AppendQueue:
     """Appends that are not durable yet, in order: first the appends passed to a ledger, then the waiting
-    ones.
+    appends.
     """
 
     __slots__ = ("waiting", "written")

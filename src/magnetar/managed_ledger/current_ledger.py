@@ -21,7 +21,7 @@ Pulsar always waits this long."""
 _FRUITLESS = 3
 """The waiting entries fail when this number of ledgers in a row have failed without a durable entry."""
 _TRIES = 5
-"""The maximum number of ledgers that one attempt creates to get a ledger id above the last one."""
+"""The maximum number of ledgers that one attempt creates to get an id above the id of the last ledger."""
 
 
 class _Nobody:
@@ -149,7 +149,7 @@ class LedgerCreation:
     """The creation of ledgers for one managed ledger, with ascending ids, and with pauses after failures.
 
     :param name: the name of the managed ledger
-    :param last_id: the greatest id that the managed ledger is known to have listed; -1: none
+    :param last_id: the greatest id that the managed ledger is known to have listed; -1: no ledger
     :param delete: deletes a ledger that no record names
     """
 

@@ -270,8 +270,9 @@ class CursorStorage:
             self._switched()
 
     def _not_written(self, error: EntryTooLarge) -> None:
-        """Logs that the state is too large; the stored state stays valid until the current one is small
-        enough."""
+        """Logs that the state is too large; the stored state stays valid until the current state is small
+        enough.
+        """
         log.error(
             "cannot write the cursor: its state is too large", extra={"path": self.path, "error": str(error)}
         )
@@ -449,7 +450,7 @@ class CursorStorage:
         await ledger.append_durably(*await self._encode_all())
 
     async def write_changes(self) -> None:
-        """Writes the state now if a write is due. If none is due, the state is already durable, or being
+        """Writes the state now if a write is due. If no write is due, the state is already durable, or being
         written.
 
         :raises LedgerError: the cursor's ledger failed

@@ -22,7 +22,7 @@ _LOOKED_AT = 16
 
 
 class Cursors(Mapping[str, Cursor]):
-    """The cursors of a managed ledger by name, including non-durable ones."""
+    """The cursors of a managed ledger by name, including non-durable cursors."""
 
     def __init__(
         self,

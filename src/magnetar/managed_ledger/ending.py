@@ -207,7 +207,7 @@ class Ending:
         owner.listener = None
 
     async def _end(self) -> None:
-        """Ends appending. When this returns, no append is in progress, and no new one is accepted."""
+        """Ends appending. When this returns, no append is in progress, and no new append is accepted."""
         owner = self._owner
         if owner.offloader is not None:
             await owner.offloader.stop()

@@ -129,7 +129,7 @@ class EntryCache:
             self._timer = self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
 
     def evict(self) -> None:
-        """Drops expired slots; if the cache is too large, also the oldest ones down to the watermark."""
+        """Drops expired slots; if the cache is too large, also the oldest slots down to the watermark."""
         slots = self._slots
         limit = self._clock.monotonic() - self.settings.max_age_seconds
         target = self.settings.max_bytes

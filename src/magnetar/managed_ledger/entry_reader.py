@@ -84,7 +84,7 @@ class EntryReader:
         self._in_tiered_storage: frozenset[int] = frozenset()
         """Ledgers whose reader reads tiered storage."""
         self.tiered_reads: TieredReads | None = None
-        """Counts of reads from tiered storage; None: there were none."""
+        """Counts of reads from tiered storage; None: there were no such reads."""
         self.confirmed: dict[int, int] = {}
         """The last readable entry by ledger id, for ledgers that another broker writes and whose last
         readable entry the ledger store does not report."""
@@ -96,8 +96,9 @@ class EntryReader:
     def read_cached(
         self, position: Position, last: Position, max_entries: int, max_bytes: int
     ) -> EntryRun | None:
-        """Returns entries from ``position`` to at most ``last``; None if the first of them is not in the
-        cache."""
+        """Returns entries from ``position`` to at most ``last``; None if the first entry is not in the
+        cache.
+        """
         ledger_id, entry_id = position
         run = self._cache.find(ledger_id, entry_id)
         if run is None:

@@ -31,7 +31,7 @@ class LedgerList:
         return self._by_id.get(ledger_id)
 
     def last_stored(self) -> Position:
-        """Returns the position of the last entry; if there is none, the position before the first."""
+        """Returns the position of the last entry; if there is no entry, the position before the first."""
         for summary in reversed(list(self)):
             if summary.entries:
                 return (summary.ledger_id, summary.entries - 1)
@@ -71,7 +71,8 @@ class LedgerList:
         return summary is not None and 0 <= position[1] < summary.entries
 
     def first_at_or_after(self, position: Position) -> Position:
-        """Returns the first position at or after the given one that is readable now or will be appended next.
+        """Returns the first position, at or after ``position``, that is readable now or will be appended
+        next.
 
         Missing ledgers are skipped. After the last entry, the result is the position of the next append to
         the last ledger.
@@ -98,11 +99,13 @@ class LedgerList:
         raise AssertionError("unreachable: the loop returns at the last ledger")
 
     def after(self, position: Position) -> Position:
-        """Returns the first readable position after the given one."""
+        """Returns the first readable position after ``position``."""
         return self.first_at_or_after((position[0], position[1] + 1))
 
     def before(self, position: Position) -> Position:
-        """Returns the last stored position before the given one; without one, (first ledger, -1)."""
+        """Returns the last stored position before ``position``; if there is no such position, (first ledger,
+        -1).
+        """
         ledger_id, entry_id = position
         index = bisect_right(self._ids, ledger_id) - 1
         if index >= 0:

@@ -160,7 +160,7 @@ class LedgersRecord:
             await self.let_go(LedgerSummary(ledger_id))
 
     async def still_owned(self) -> bool:
-        """Whether the stored record is the one that this process last wrote.
+        """Whether the stored record is the record that this process last wrote.
 
         :raises MetadataUnavailable: the store does not answer
         """

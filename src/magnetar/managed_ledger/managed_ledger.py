@@ -1,9 +1,9 @@
 """A managed ledger: an unlimited sequence of entries, stored in one ledger after another.
 
-Appends go to the last ledger. When that is full, a new one is created, and later appends wait in order. If no
-ledger can be created, the waiting appends fail, and later ones wait until the pause before the next attempt
-is over. A managed ledger belongs to one broker: the next one to open it fences the last ledger, and the
-former owner's next change of the metadata record fails.
+Appends go to the last ledger. When it is full, a new ledger is created, and later appends wait in order. If
+no ledger can be created, the waiting appends fail, and later appends wait until the pause before the next
+attempt is over. A managed ledger belongs to one broker: the next broker that opens it fences the last ledger,
+and the former owner's next change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -115,8 +115,10 @@ class ManagedLedger:
         """Called whenever a new ledger is started; returns properties to merge into the record. None: there
         are no such properties."""
         self.write_summaries: Callable[[], Awaitable[None]] | None = None
-        """Writes summaries, durably, of what the next load would otherwise read from stored entries; called
-        before local copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""
+        """Durably writes summaries of the data that the next load would otherwise read from stored entries;
+        called before local copies of offloaded ledgers are deleted. Raises a LedgerError or
+        ManagedLedgerError.
+        """
         self._current = CurrentLedger(io.clock, store, name, lambda error: own.fail(error))
         self.appends = AppendQueue()
         """Appends that are not durable yet, in order."""
@@ -173,8 +175,9 @@ class ManagedLedger:
 
     @property
     def last_ledger_made_ms(self) -> int:
-        """The time when the last ledger was created, in ms since 1970; 0: none since the managed ledger was
-        opened."""
+        """The time when the last ledger was created, in ms since 1970; 0: no ledger was created since the
+        managed ledger was opened.
+        """
         return self._current.made_ms
 
     def check(self) -> None:
@@ -473,7 +476,7 @@ class ManagedLedger:
     def enter(self, state: State) -> None:
         """Changes the state.
 
-        :raises BrokenInvariant: the state cannot follow the current one, or does not fit the other fields
+        :raises BrokenInvariant: the state cannot follow the current state, or does not fit the other fields
         """
         if state not in FOLLOWING[self.state] and state is not self.state:
             expected = ", ".join(sorted(each.name for each in FOLLOWING[self.state]))
@@ -546,15 +549,16 @@ class ManagedLedger:
             self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
-        """Starts a new ledger if the current one has reached its maximum age, and offloads ledgers that are
-        due; called regularly."""
+        """Starts a new ledger if the current ledger has reached its maximum age, and offloads ledgers that
+        are due; called regularly.
+        """
         if self.offloader is not None:
             self.offloader.schedule()
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
             self.start_roll()
 
     def start_over(self) -> None:
-        """Starts a new ledger, unless the current one is empty."""
+        """Starts a new ledger, unless the current ledger is empty."""
         if self.state is State.OPEN and self._current.entries:
             self.start_roll()
 

@@ -43,7 +43,7 @@ class RecentBytes:
 
 
 class Timings:
-    """Durations in ms: totals since the start, and the newest ones for quantiles."""
+    """Durations in ms: totals since the start, and the newest durations for quantiles."""
 
     __slots__ = ("_kept", "_newest", "_next", "count", "total_ms")
 

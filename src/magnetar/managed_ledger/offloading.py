@@ -61,7 +61,7 @@ class Offloader:
     ) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """A weak reference to the managed ledger; callers and running tasks hold strong ones."""
+        """A weak reference to the managed ledger; callers and running tasks hold strong references."""
         self._record = record
         self._io = io
         self._tiered = tiered
@@ -82,9 +82,9 @@ class Offloader:
         self.first_not_offloaded: Position = EARLIEST
         """The first position that the last successful request of a user did not offload."""
         self._wanted_below = -1
-        """Ledgers with ids below this one are to be offloaded, as a user has requested; -1: no request."""
+        """Ledgers with ids below this id are to be offloaded, as a user has requested; -1: no request."""
         self.last_ledger_id = 0
-        """The last ledger that was offloaded; 0: none."""
+        """The last ledger that was offloaded; 0: no ledger."""
         self.last_success_ms = 0
         self.last_failure_ms = 0
         self.written_bytes = 0
@@ -95,7 +95,7 @@ class Offloader:
         """Durations of reads from the ledger store for uploads."""
         self.failures = 0
         self.store_failures = 0
-        """The number of failed attempts that tiered storage caused."""
+        """The number of attempts that failed because of tiered storage."""
         self.last_failure = ""
         """The reason why the last attempt failed; empty if it succeeded."""
 

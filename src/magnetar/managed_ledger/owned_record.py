@@ -40,8 +40,8 @@ class OwnedRecord:
     """Writes one record, one write at a time, each on the condition that the record has the last known
     version.
 
-    After an unanswered write, the next write first finds out whether the unanswered one took effect, because
-    this determines the version.
+    After an unanswered write, the next write first finds out whether the unanswered write took effect,
+    because this determines the version.
 
     :param version: the version that was read; the next put notices another process's write since then
     :param tenure: limits the time in which the record may be written; it began before the record was read.
@@ -101,7 +101,7 @@ class OwnedRecord:
         await outcome(self._loop, task)
 
     async def change_below(self, step: Put | Delete) -> Node | None:
-        """Changes another record on the condition that this one is unchanged since its last write by this
+        """Changes another record on the condition that this record is unchanged since its last write by this
         process.
 
         Writes of this record do not wait; if one comes in between, the change is tried again.
@@ -145,9 +145,9 @@ class OwnedRecord:
             yield self.version
 
     async def still_owned(self, is_same: Callable[[bytes], bool]) -> bool:
-        """Whether the stored record is the one that this process last wrote.
+        """Whether the stored record is the record that this process last wrote.
 
-        :param is_same: distinguishes the record by its contents from one that was created later
+        :param is_same: distinguishes the record by its contents from a record that was created later
         :raises MetadataUnavailable: the store does not answer
         """
         async with self._mutex:

@@ -168,8 +168,9 @@ def _decode_ledger(entry: pb.ManagedLedgerInfo.LedgerInfo) -> LedgerSummary:
 
 
 def _decode_offload(context: pb.OffloadContext) -> Offload | None:
-    """Returns the offload in a record; None if there is none, or if it is of another kind
-    (``offloadSegment``), which is kept unchanged."""
+    """Returns the offload in a record; None if the ledger has no offload, or an offload of another kind
+    (``offloadSegment``), which is kept unchanged.
+    """
     if not (context.HasField("uidMsb") and context.HasField("uidLsb")) or context.offloadSegment:
         return None
     # Most brokers do not offload, and the module costs a start 2 ms.
@@ -393,7 +394,7 @@ async def encode_large(
     """Encodes a large state as entries; returns the entries, and the seconds that the encoding took.
 
     Acknowledgements during the call may be included or not. The mark-delete position is taken last, so that
-    no entry is missing that moved from the individually deleted ones to below that position.
+    no entry is missing that moved from the individually deleted entries to below that position.
     """
     parts: list[list[bytes]] = [[]]
     room = _PART_WORDS

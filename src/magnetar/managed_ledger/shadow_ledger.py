@@ -85,7 +85,7 @@ class ShadowLedger(ManagedLedger):
     # Following the source
 
     async def open_source(self) -> None:
-        """Reads the list of ledgers of the source, and how far the last one may be read.
+        """Reads the list of ledgers of the source, and how far the last ledger may be read.
 
         :raises LedgerError: the last ledger of the source cannot be read
         :raises MetadataError: the record of the source cannot be read

@@ -42,7 +42,7 @@ def brokers_own(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def ledgers_named(properties: Mapping[str, str]) -> set[int]:
-    """Returns the ids of ledgers in a cursor's properties; properties of another format contain none."""
+    """Returns the ids of ledgers in a cursor's properties; properties of another format contain no ids."""
     found: set[int] = set()
     for value in brokers_own(properties).values():
         try:

@@ -15,8 +15,8 @@ class SingleEntries:
     """Appends single entries to one ledger; an object of this class is the listener of the ledger's writer.
 
     :param failed: called once when the ledger accepts no more entries
-    :param newest_only: whether only the newest entry is ever read, so that older ones need not take space on
-        a full disk
+    :param newest_only: whether only the newest entry is ever read, so that older entries need not take space
+        on a full disk
     """
 
     def __init__(

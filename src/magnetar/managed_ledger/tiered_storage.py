@@ -223,7 +223,7 @@ def _timed(clock: Clock, job: Callable[[], T]) -> tuple[T, float]:
 
 
 def _close_all(readers: deque[OffloadedReader]) -> None:
-    """Closes all readers; those that fail count as closed."""
+    """Closes all readers; a reader that cannot be closed counts as closed."""
     with ExitStack() as stack:
         while readers:
             stack.callback(readers.popleft().close)
@@ -248,8 +248,9 @@ class TieredStorage:
         storage_of: StorageOf,
         note_offloading: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """:param note_offloading: called before the first ledger is offloaded, and before the first one is
-        read"""
+        """:param note_offloading: called before the first ledger is offloaded, and before the first offloaded
+        ledger is read
+        """
         self._io = io
         self._store = store
         self._open_driver = open_driver
@@ -433,7 +434,7 @@ class TieredStorage:
         return tier
 
     def _end_idle(self) -> None:
-        """Ends tiers that are not used any more, for example those with former credentials."""
+        """Ends tiers that are not used any more, for example tiers with former credentials."""
         now = self._io.loop.time()
         for key, tier in list(self._tiers.items()):
             if tier.idle_at() <= now:

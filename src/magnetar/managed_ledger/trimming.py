@@ -56,7 +56,7 @@ class Trimmer:
     def __init__(self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """A weak reference to the managed ledger; callers and running tasks hold strong ones."""
+        """A weak reference to the managed ledger; callers and running tasks hold strong references."""
         self._record = record
         self._io = io
         owner = self._owner
