@@ -176,7 +176,8 @@ class _Browsed:
         return found
 
     def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
-        """Yields the messages of an entry. An encrypted or very large entry is one message; a marker is none.
+        """Yields the messages of an entry. An encrypted or very large entry is one message; a marker yields
+        no message.
 
         The message of a very large entry comes with fields that describe its undecoded payload; the fields of
         other messages are empty.

@@ -52,7 +52,8 @@ class CoordinatorAdmin:
         return found
 
     async def raise_count(self, count: int) -> None:
-        """Raises the number of coordinators to ``count``. Clients must be restarted to use the new ones.
+        """Raises the number of coordinators to ``count``. Clients must be restarted to use the new
+        coordinators.
 
         :raises PartitionCountRefused: at least ``count`` coordinators exist
         :raises InvalidRequest: ``count`` is above 1024

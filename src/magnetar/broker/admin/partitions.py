@@ -398,7 +398,7 @@ async def at_owner_of(
 
 
 async def check_source(broker: BrokerService, name: TopicName, text: str, partitions: int = 0) -> None:
-    """Checks that a new topic may be the shadow of another one.
+    """Checks that a new topic may be the shadow of another topic.
 
     :param text: name of the source
     :param partitions: the number of partitions of the new topic; 0: not partitioned

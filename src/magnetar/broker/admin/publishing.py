@@ -140,7 +140,7 @@ class PublishingAdmin:
         :raises NotFound: no such version of the schema
         :raises InvalidRequest: a message does not fit the schema, or is too large; nothing is published
         :raises InvalidSchemaData: the schema is not valid
-        :raises IncompatibleSchema: the schema is not compatible with the existing ones
+        :raises IncompatibleSchema: the schema is not compatible with the existing schemas
         :raises BrokerError: all messages go to one topic or partition, which accepts no messages; a
             terminated topic is reported in the outcomes instead
         """
@@ -228,7 +228,7 @@ class PublishingAdmin:
         )
 
     def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
-        """Checks that messages are within the size limits, which are those of the binary protocol.
+        """Checks that messages are within the size limits, which are the limits of the binary protocol.
 
         :raises InvalidRequest: a message is too large
         """

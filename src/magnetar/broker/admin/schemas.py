@@ -101,7 +101,7 @@ class SchemaAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises InvalidSchemaData: the schema is not valid
-        :raises IncompatibleSchema: the schema is not compatible with the existing ones
+        :raises IncompatibleSchema: the schema is not compatible with the existing schemas
         """
         name = self._named(topic)
         policies = await self._broker.policies.of_topic(name)

@@ -170,7 +170,7 @@ class SubscriptionAdmin:
         return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Replaces the properties; those of a stored subscription are durable when this returns.
+        """Replaces the properties; for a stored subscription, they are durable when this returns.
 
         :raises SubscriptionNotFound: no such subscription
         """

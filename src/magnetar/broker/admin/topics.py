@@ -378,8 +378,8 @@ class TopicAdmin:
         )
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
-        """Returns ``PartitionedTopicStats``: the sums over all partitions, with ``per_partition`` also those
-        of each.
+        """Returns ``PartitionedTopicStats``: the sums over all partitions and, with ``per_partition``, the
+        statistics of each.
 
         :raises TopicNotFound: no such partitioned topic
         """

@@ -61,9 +61,10 @@ MOST = 256
 MOST_BYTES = 1024 * 1024
 """The bytes of requests in progress at which reading pauses. A single request may be larger."""
 MOST_OPENING = 32
-"""The maximum number of topics being loaded and subscriptions being created for one connection; further ones
-wait in order. All requests that wait for the same commit of the metadata continue in one turn of the loop, so
-this limit bounds the length of that turn."""
+"""The maximum number of topics being loaded and subscriptions being created for one connection; further
+requests wait in order. All requests that wait for the same commit of the metadata continue in one turn of the
+loop, so this limit bounds the length of that turn.
+"""
 
 
 def success(request_id: int) -> BaseCommand:
@@ -282,7 +283,8 @@ class Requests:
 
     @asynccontextmanager
     async def large_answer(self) -> AsyncIterator[None]:
-        """Guards an answer that may take megabytes: the next one begins when the previous one has been sent.
+        """Guards an answer that may take megabytes: the next large answer begins when the previous one has
+        been sent.
 
         The connection may be closed by the time the body of the ``with`` block runs.
         """

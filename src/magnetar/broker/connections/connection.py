@@ -372,7 +372,7 @@ class Connection:
         return await self.keep_alive.ask()
 
     def stop_producer(self, producer: Producer) -> None:
-        """Accepts no more SENDs of a producer; receipts for earlier ones are still sent."""
+        """Accepts no more SENDs of a producer; receipts for earlier SENDs are still sent."""
         self.session.stop_producer(producer)
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:

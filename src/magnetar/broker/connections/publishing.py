@@ -59,7 +59,7 @@ _OPEN = SessionState.OPEN
 
 
 class Publishing:
-    """Publishes for one connection, and pauses its reading while too much is in flight.
+    """Publishes for one connection, and pauses its reading while too many entries are in flight.
 
     Topics report the outcome of entries while they also notify other producers, so the methods that handle
     outcomes only queue receipts and update counts.
@@ -193,8 +193,8 @@ class Publishing:
         """Carries out the topic's verdict on each part of a run, in order, so that receipts are in order,
         too.
 
-        If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
-        get no answer.
+        If the topic closes or is fenced, the first entry that it does not accept, and all later entries, get
+        no answer.
         """
         if producer.topic.closing or producer.topic.fenced:
             return
@@ -428,8 +428,8 @@ def publish_replicated(
 ) -> None:
     """Passes a run of a replicator's SENDs to its topic, if the checks of the topic accept the run.
 
-    If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
-    get no answer.
+    If the topic closes or is fenced, the first entry that it does not accept, and all later entries, get no
+    answer.
     """
     if producer.topic.closing or producer.topic.fenced:
         return
@@ -484,8 +484,9 @@ def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, s
 
 
 def part_of(sends: SendRun, first: int, end: int) -> SendRun:
-    """Returns SENDs [first, end) of a run, at least one. The number of chunks is that of the whole run, but
-    at most the number of returned SENDs."""
+    """Returns SENDs [first, end) of a run, at least one. The result has the number of chunks of the whole
+    run, but at most the number of returned SENDs.
+    """
     some, count = slice(first, end), end - first
     part = SendRun(count)
     part.producer_id, part.count = sends.producer_id, count

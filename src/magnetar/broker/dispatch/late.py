@@ -41,7 +41,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         self.consumers: list[C] = []
         self.replay = replay
         self.delays: DelayTracker | None = None
-        """The waiting entries; None until the first one is found."""
+        """The waiting entries; None until the first such entry is found."""
         self._put_off: dict[Position, None] = {}
         """Entries that a filter rescheduled."""
         self._left: tuple[EntryRun, int, int] | None = None

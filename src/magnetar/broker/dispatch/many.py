@@ -363,8 +363,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.redeliver(consumer, positions)
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position]) -> None:
-        """Moves to the replay list those entries at ``positions`` that the consumer holds; any consumer may
-        get them."""
+        """Moves the entries at ``positions`` that the consumer holds to the replay list; any consumer may get
+        them.
+        """
         for position in positions:
             messages = self._wait_again(consumer, position)
             if messages is None:

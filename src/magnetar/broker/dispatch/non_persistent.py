@@ -56,7 +56,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self.consumers = []
 
     def why_not(self) -> Reason:
-        """Returns the reason why messages of the last run were dropped; AT_END if none was dropped."""
+        """Returns the reason why messages of the last run were dropped; AT_END: no message was dropped."""
         if not self.consumers:
             return NO_CONSUMER
         found = self.waits.reason
@@ -130,7 +130,8 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
 
 class NonPersistentFailover(NonPersistentExclusive):
     """Sends all entries to the active consumer. A new active consumer is served at once, because no
-    acknowledgements of the former one have to be awaited."""
+    acknowledgements of the former active consumer have to be awaited.
+    """
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)

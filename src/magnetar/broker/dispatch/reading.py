@@ -33,7 +33,7 @@ class ReadingDispatcher(ABC):
         self._budget = subscription.topic.budget
         self._reading: Task[None] | None = None
         self._reads_again = False
-        """Whether the current or last read repeats an earlier one."""
+        """Whether the current or last read repeats an earlier read."""
         self._retry: Cancellable | None = None
         self.waits = Waiting(subscription.topic.clock)
 

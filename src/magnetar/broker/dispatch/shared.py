@@ -41,7 +41,7 @@ _Message = tuple[str, str]
 
 
 class ReplayPositions:
-    """A set of positions from which the lowest ones can be taken."""
+    """A set of positions from which the lowest positions can be taken."""
 
     __slots__ = ("_begin", "_row", "_set", "_unsorted")
 
@@ -130,7 +130,7 @@ class ReplayPositions:
 
 
 class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
-    """Gives each consumer a few entries per turn; redelivered entries go before new ones."""
+    """Gives each consumer a few entries per turn; redelivered entries go before new entries."""
 
     replay: ReplayPositions
 
@@ -186,8 +186,9 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
             self.replay.add(position)
 
     def _next_consumer(self) -> AnyConsumer | None:
-        """Returns the next consumer among the ready ones of the highest priority; None if no consumer is
-        ready."""
+        """Returns the next consumer among the ready consumers of the highest priority; None if no consumer is
+        ready.
+        """
         consumers = self.consumers
         count = len(consumers)
         best: AnyConsumer | None = None

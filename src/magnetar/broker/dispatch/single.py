@@ -64,10 +64,12 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         self._filters = subscription.filters
         self._put_off: Cancellable | None = None
         """A timer, after which entries that a filter rescheduled are delivered again with all unacknowledged
-        ones; None: no entry was rescheduled."""
+        entries; None: no entry was rescheduled.
+        """
         self._left: EntryRun | None = None
-        """Entries that were read and not sent, because the consumer had no permits or its connection no room;
-        None: there are none."""
+        """Entries that were read and not sent, because the consumer had no permits or its connection had no
+        room; None: no entries.
+        """
 
     def use(self, settings: DispatchSettings) -> None:
         """Applies changed settings."""
@@ -248,8 +250,9 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
 
     def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries like :meth:`_send_one_by_one`, except those that filters reject or that are not in
-        the consumer's ranges."""
+        """Sends entries like :meth:`_send_one_by_one`, except entries that filters reject or that are not in
+        the consumer's ranges.
+        """
         before = self._cursor.mark_delete
         indexes = range(first, end)
         self._budget.spend((end - first) * LOOK_PRICE)
@@ -322,7 +325,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
     """The dispatcher of a Failover subscription, which serves the active consumer; the others are on standby.
 
     A new active consumer is served after a delay, from the first unacknowledged message on, because the
-    former one may still be processing and acknowledging messages.
+    former active consumer may still be processing and acknowledging messages.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -407,8 +410,8 @@ def in_order(consumers: Sequence[AnyConsumer]) -> list[AnyConsumer]:
 def pick_active(
     consumers: Sequence[AnyConsumer], topic: str, partition: int, *, consistent_hashing: bool
 ) -> AnyConsumer:
-    """Returns the active consumer: one of the highest priority, chosen by partition index or the topic's
-    name.
+    """Returns the active consumer: a consumer of the highest priority, chosen by partition index or the
+    topic's name.
 
     :param consumers: at least one, in the order of :func:`in_order`
     :param topic: the full name

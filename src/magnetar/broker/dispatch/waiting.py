@@ -20,7 +20,9 @@ class Reason(Enum):
     NO_CONSUMER = "no_consumer"
     """No consumer is connected."""
     TAKEOVER = "takeover"
-    """The active consumer of a Failover subscription has changed: the new one is served after a delay."""
+    """The active consumer of a Failover subscription has changed: the new active consumer is served after a
+    delay.
+    """
     NO_PERMITS = "no_permits"
     """Consumers have no permits: they are slow, paused, or have not received what was sent."""
     CONNECTION_FULL = "connection_full"
@@ -60,7 +62,7 @@ class Reason(Enum):
     NOBODY_READY = "nobody_ready"
     """None of several consumers is ready; the reason of one of the consumers is reported."""
     KEYS_WAIT = "keys_wait"
-    """All entries were read, and the unsent ones wait for certain consumers.
+    """All entries were read, and the unsent entries wait for certain consumers.
 
     The reason of one of these consumers is reported.
     """

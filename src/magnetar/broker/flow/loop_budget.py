@@ -20,11 +20,12 @@ TURN_BYTES = 2 * 1024 * 1024
 """The number of bytes in a turn after which no more work begins."""
 
 STEP_BYTES = 128 * 1024
-"""The bytes that a waiting taker gets before the next one in the queue is served."""
+"""The bytes that a waiting taker gets before the next taker in the queue is served."""
 
 FIRST_STEP_BYTES = 16 * 1024
-"""The bytes of a taker's first step: few, so that many simultaneous takers do not delay one that has little
-to do."""
+"""The bytes of a taker's first step: few, so that many simultaneous takers do not delay a taker that has
+little to do.
+"""
 
 RUN_PRICE = 4 * 1024
 """The price of a run of entries for one consumer, in addition to its bytes."""
@@ -57,7 +58,7 @@ class BudgetTaker(Protocol):
 
 
 class LoopBudget:
-    """The budget of the current turn, and the queues of takers that wait for another one.
+    """The budget of the current turn, and the queues of takers that wait for another turn.
 
     Takers that were turned away before they were served wait in one queue, and takers that have used up their
     bytes and need more wait in another; the two queues are served alternately. So a client with little to do

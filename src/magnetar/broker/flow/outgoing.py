@@ -160,7 +160,7 @@ class Outgoing:
 
     @property
     def room(self) -> int:
-        """Returns the bytes of messages that may be queued now; 0 or below: none."""
+        """Returns the bytes of messages that may be queued now; 0 or below: no bytes."""
         if self._paused:
             return 0
         if self.unsent.over():

@@ -287,7 +287,7 @@ class OfNamespace:
         self.times: dict[tuple[SchemaOperation, bool], Distribution] = {}
         """Durations by operation and success."""
         self.compatible = 0
-        """The number of schemas that were compatible with the earlier ones."""
+        """The number of schemas that were compatible with the earlier versions."""
         self.incompatible = 0
 
 

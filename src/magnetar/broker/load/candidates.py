@@ -144,7 +144,7 @@ def _whole(parameters: Mapping[str, object], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """All policies of a cluster; the first one that matches a namespace applies."""
+    """All policies of a cluster; the first policy that matches a namespace applies."""
 
     policies: Sequence[IsolationPolicy] = ()
 
@@ -190,7 +190,8 @@ class Candidates:
 
     def prefer(self, better: Collection[str], why: str) -> None:
         """Keeps only the brokers in ``better``, unless none of them is left; records ``why`` for each of the
-        others."""
+        other brokers.
+        """
         kept = self.brokers & set(better)
         if not kept:
             return
@@ -406,7 +407,7 @@ class KeptRules:
         return found
 
     async def _read_group(self, path: str) -> str:
-        """Returns the anti-affinity group of a namespace; empty if it has none."""
+        """Returns the anti-affinity group of a namespace; empty: no group."""
         return str((await self._readable(path)).get(GROUP) or "").lower()
 
     async def _readable(self, path: str) -> Record:

@@ -51,7 +51,7 @@ class BrokerLoad:
         self.pending: dict[str, BundleHistory] = {}
         """Bundles that were placed at the broker since its last report."""
         self.namespaces: Counter[str] = Counter()
-        """The number of the broker's bundles by namespace, including the pending ones."""
+        """The number of the broker's bundles by namespace, including the pending bundles."""
 
     def topics(self) -> int:
         return self.report.total.topics + sum(each.topics for each in self.pending.values())
@@ -178,7 +178,7 @@ class Average:
     """
 
     most: int
-    """The number of samples from which on old samples fade."""
+    """The number of samples after which old samples begin to fade."""
     samples: int = 0
     throughput_in: float = 0.0
     throughput_out: float = 0.0
@@ -374,7 +374,7 @@ class Quotas:
         await self._metadata.put(_DEFAULT, encode(quota.to_json()))
 
     async def set_for(self, bundle: str) -> ResourceQuota | None:
-        """Returns the quota that was set for a bundle; None if none was set.
+        """Returns the quota that was set for a bundle; None: no quota was set.
 
         :raises MetadataFailure: the record is not valid JSON
         """

@@ -126,8 +126,9 @@ class _Expected:
         taker.usage += cost.usage
 
     def _cost(self, bundle: str, source: str, broker_id: str) -> _Traffic:
-        """Returns the load that a bundle would cause at a broker. The usage per byte is that of the broker
-        or, if the broker has no traffic, that of ``source``."""
+        """Returns the load that a bundle would cause at a broker. The usage per byte is taken from the broker
+        or, if the broker has no traffic, from ``source``.
+        """
         short = self._load.history(bundle).short
         known = self._now[broker_id]
         if known.throughput <= 0 or known.usage <= 0:

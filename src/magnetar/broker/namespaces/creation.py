@@ -45,7 +45,7 @@ class TopicCreation:
         counts: TopicCounts,
         limits: Callable[[], BrokerSettings],
     ) -> None:
-        """:param live: loaded topics by their full names; non-persistent ones exist only there
+        """:param live: loaded topics by their full names; non-persistent topics exist only there
 
         :param limits: returns the current limits
         """

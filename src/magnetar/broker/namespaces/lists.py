@@ -59,9 +59,11 @@ class TopicList:
         """The full names of the topics, sorted."""
         self.watchers: dict[Watcher, None] = {}
         self.users = 0
-        """The number of watchers, including those about to be added."""
+        """The number of watchers, including watchers that are about to be added."""
         self.early: list[tuple[str, bool]] | None = []
-        """Changes, as name and existence, that came while topics are being listed; None at other times."""
+        """Changes (the name, and whether the topic exists now) that arrive while topics are being listed;
+        None at other times.
+        """
         self.loading: Task[None] | None = None
         self.renewing: Cancellable | None = None
         """A task that compares the list with the existing topics, because notifications may have been

@@ -46,9 +46,9 @@ class OtherCluster(NamedTuple):
 
 
 def lists(policies: EffectivePolicies, cluster: str) -> bool:
-    """Whether a namespace lists a cluster as one that serves its topics.
+    """Whether a namespace lists a cluster as a cluster that serves its topics.
 
-    :param policies: the policies of the namespace, without those of single topics
+    :param policies: the policies of the namespace, without policies of single topics
     """
     return cluster in policies.replication_clusters or cluster in policies.allowed_clusters
 

@@ -241,8 +241,9 @@ _AUTO_UPDATE_STRATEGIES = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
-"""The schema compatibility strategies by the values of the older field, which applies if the newer one is
-undefined."""
+"""The schema compatibility strategies by the values of the older field, which applies if the newer field is
+undefined.
+"""
 
 
 def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> EffectivePolicies:

@@ -111,7 +111,7 @@ def _shared(policy: OffloadPolicy) -> OffloadPolicy:
 
 
 def check_offload(found: Json) -> None:
-    """Checks offload policies that are being set, merged with those of the levels above.
+    """Checks offload policies that are being set, merged with the policies of the levels above.
 
     :raises PreconditionFailed: the driver is not supported, or one of its settings is missing or invalid
     """

@@ -108,7 +108,7 @@ class RemoteClusters:
         """:param local: the name of the broker's own cluster
 
         :param own: returns the record of the own cluster with this broker's addresses instead of the stored
-            ones
+            addresses
         """
         self._own = own
         self._loop = loop

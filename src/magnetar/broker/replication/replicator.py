@@ -52,8 +52,9 @@ At 20,000 messages a second, a topic makes 1,500 commits a second. If each commi
 own, the receiver would use twice as much CPU time as with 500 runs a second.
 """
 _MANY_MESSAGES = 8
-"""A run with fewer messages is followed by the next one without a pause, so that a slow topic keeps its low
-lag."""
+"""A run with fewer messages is followed by the next run without a pause, so that a slow topic keeps its low
+lag.
+"""
 _MANY_ENTRIES = 256
 """If at least this many entries can be read, they are sent without a pause, so that a backlog is sent as fast
 as the receiver accepts it."""
@@ -70,7 +71,7 @@ class Replicator(BaseReplicator):
         self.remote = remote
         self.cursor = cursor
         self.sent = Rate()
-        """Messages and bytes that were sent, including repeated ones."""
+        """Messages and bytes that were sent, including messages that were sent again."""
         self.expired = Rate()
         self.skipped = 0
         self.expiring = False
@@ -84,7 +85,8 @@ class Replicator(BaseReplicator):
         """The last entry that was sent or skipped."""
         self._left: tuple[EntryRun, int, int] | None = None
         """Entries that were read but not sent: the run, their first index, and the index after the last;
-        None: there are none."""
+        None: no entries.
+        """
         self._oldest_sent = 0.0
         self._next_run = 0.0
         """The time on the loop's clock from which a run of few entries may be sent."""
@@ -154,8 +156,9 @@ class Replicator(BaseReplicator):
         return 0.0
 
     def delay_seconds(self) -> float:
-        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if there is
-        none."""
+        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if no entry is in
+        flight.
+        """
         return self._loop.time() - self._oldest_sent if self._in_flight.count else 0.0
 
     # Its producer in the other cluster
@@ -364,8 +367,9 @@ class Replicator(BaseReplicator):
             self._there.freed()
 
     def _send(self, run: EntryRun, first: int, end: int, room: int) -> None:
-        """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run, and keeps the others for
-        later."""
+        """Sends at most ``room`` of the entries ``first`` … ``end - 1`` of a run, and keeps the other entries
+        for later.
+        """
         last = min(end, first + room)
         for start, stop in self.cursor.unconsumed_parts(run):
             start, stop = max(start, first), min(stop, last)

@@ -287,8 +287,9 @@ class Replication:
                 replicator.reconnect(reason)
 
     async def stop(self, topic: AnyTopic) -> None:
-        """Stops the replicators of a topic that is about to be closed or deleted; none sends after this
-        returns."""
+        """Stops the replicators of a topic that is about to be closed or deleted; no replicator sends after
+        this returns.
+        """
         applying = self._applying.get(topic)
         if applying is not None:
             self._again.discard(topic)

@@ -38,7 +38,9 @@ class LiveTopics:
             return None
 
     async def here(self, bundle: Bundle) -> Sequence[str]:
-        """Returns the full names of a bundle's topics in this broker, including loading ones, sorted."""
+        """Returns the full names of a bundle's topics in this broker, including topics that are being loaded,
+        sorted.
+        """
         for loading in self._served.loads_within(lambda name: not name.persistent and name in bundle):
             await finished(self._served.io.loop, loading)
         live = self._served.creation.non_persistent(bundle.namespace)

@@ -62,7 +62,7 @@ class Lookups:
     async def look_up(
         self, name: TopicName, principal: Principal = BROKER, *, authoritative: bool = False
     ) -> Owner:
-        """Returns the broker that serves a topic, or the one to ask next. The topic need not exist.
+        """Returns the broker that serves a topic, or the broker to ask next. The topic need not exist.
 
         The broker to ask next may belong to another cluster, a peer of this one.
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = 50
 """The maximum number of concurrent recoveries. Each recovery makes sequential requests to the metadata store
-and several bookies. With more recoveries at a time, none would end sooner, and those that a client waits for
-would end later."""
+and several bookies. With more recoveries at a time, no recovery would end sooner, and the recoveries that
+clients wait for would end later.
+"""
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
@@ -69,7 +70,7 @@ class Recoveries:
         """Waits until the managed ledger of a topic may be recovered, and counts the ``async with`` block as
         the recovery.
 
-        :param name: the name of the topic, unique among those that wait
+        :param name: the name of the topic, unique among the waiting topics
         """
         if self._running >= self._most:
             await self._wait(name)
@@ -92,7 +93,7 @@ class Recoveries:
             raise
 
     def _pass_on(self) -> None:
-        """Lets the next recovery in the queue begin in place of the one that has ended."""
+        """Lets the next recovery in the queue begin in place of the recovery that has ended."""
         waiting = self._first or self._others
         if not waiting:
             self._running -= 1

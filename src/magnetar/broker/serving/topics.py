@@ -212,7 +212,7 @@ class ServedTopics:
         """Returns the persistent topic of that name, loaded if necessary.
 
         :raises TopicNotFound: the topic does not exist
-        :raises PersistentTopicRequired: the name is that of a non-persistent topic
+        :raises PersistentTopicRequired: the name denotes a non-persistent topic
         """
         return persistent(await self.load(name, create=False))
 

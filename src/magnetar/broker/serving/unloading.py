@@ -53,8 +53,9 @@ class Unloads:
         self.patience: Callable[[], float] = lambda: 60.0
         """Returns the seconds within which the topics of a bundle must be closed."""
         self.closes_with: list[Callable[[Bundle, float], Awaitable[None]]] = []
-        """Functions that close what a bundle has besides topics, for example transaction coordinators, within
-        a number of seconds."""
+        """Functions that close the objects of a bundle besides its topics, such as transaction coordinators;
+        the arguments are the bundle and the maximum time in seconds.
+        """
         self.unrecorded = 0
         """The number of topics and bundles that the stopping broker has closed or released without recording
         this in the metadata."""

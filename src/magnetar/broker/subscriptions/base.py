@@ -141,8 +141,9 @@ class BaseSubscription(ABC):
     def _new_dispatcher(self, kind: SubscriptionType) -> AnyDispatcher: ...
 
     def _dispatcher_for(self, kind: SubscriptionType) -> AnyDispatcher:
-        """Returns the dispatcher for consumers of a type; a new one if the previous consumers had another
-        type."""
+        """Returns the dispatcher for consumers of a type; a new dispatcher if the previous consumers had
+        another type.
+        """
         if self.dispatcher is None or self.type is not kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
@@ -279,8 +280,9 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer has received and not acknowledged: those at ``positions``;
-        with None, all."""
+        """Redelivers messages that the consumer has received and not acknowledged: the messages at
+        ``positions``; None: all messages.
+        """
 
     # Figures
 

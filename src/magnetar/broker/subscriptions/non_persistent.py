@@ -36,7 +36,7 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], Dispatcher]] = {
 
 class NonPersistentSubscription(BaseSubscription):
     """A subscription of a non-persistent topic. It exists until a client unsubscribes or the topic is closed;
-    a non-durable one only until its last consumer leaves.
+    a non-durable subscription only until its last consumer leaves.
 
     Acknowledgements, redeliveries and seeks are accepted without an effect, because no messages are kept.
     """

@@ -357,7 +357,8 @@ class Subscription(BaseSubscription):
         """Ends a transaction in this subscription, durably: a commit acknowledges its messages, an abort
         redelivers them.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
+            transaction
         :raises BrokerError: the end cannot be stored now
         """
         pending = await self.topic.pending_acks(self, create=False)
@@ -426,8 +427,9 @@ class Subscription(BaseSubscription):
     # Redelivery
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer has received and not acknowledged: those at ``positions``;
-        with None, all."""
+        """Redelivers messages that the consumer has received and not acknowledged: the messages at
+        ``positions``; None: all messages.
+        """
         if self.dispatcher is None:
             return
         if positions is None:

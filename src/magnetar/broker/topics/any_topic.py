@@ -61,7 +61,7 @@ def still_open(topics: Sequence[T]) -> Sequence[T]:
 async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
     """Returns the version of the schema with which a producer publishes; a new schema is added.
 
-    :param schema: None if the producer declares none
+    :param schema: None: the producer declares no schema
     :raises IncompatibleSchema: the topic's policies do not allow the schema
     :raises InvalidSchemaData: the schema is invalid
     """
@@ -89,7 +89,8 @@ async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaD
 
 
 async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
-    """Checks a consumer's schema, or makes it the schema of the topic if the topic is unused and has none.
+    """Checks a consumer's schema, or makes it the schema of the topic if the topic is unused and has no
+    schema.
 
     :raises IncompatibleSchema: the consumer cannot read the topic
     :raises InvalidSchemaData: the schema is invalid

@@ -150,8 +150,8 @@ class Topic(BaseTopic[Subscription]):
         """Creates the transaction buffer; None, like :attr:`open_pending`, if the topic cannot have
         transactions."""
         self.open_pending: OpenPending | None = None
-        """Opens the pending acknowledgements of a subscription; if the last argument is false, they are not
-        created, and None is returned if there are none."""
+        """Opens the pending acknowledgements of a subscription; if the last argument is False and the
+        subscription has none, returns None instead of creating them."""
         self._log_tenures: dict[str, Tenure] = {}
         """The tenures of pending-ack logs, by the name of the subscription."""
         self.followers = Followers()
@@ -282,7 +282,8 @@ class Topic(BaseTopic[Subscription]):
     async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
         """Returns the pending acknowledgements of a subscription, loaded if necessary.
 
-        :return: None if there are none and ``create`` is false, or if the subscription cannot have any
+        :return: None if the subscription has no pending acknowledgements and ``create`` is false, or if it
+            cannot have them
         :raises ServiceNotReady: the pending acknowledgements cannot be loaded now, or the topic is closing
         """
         known = subscription.knows_pending and not create

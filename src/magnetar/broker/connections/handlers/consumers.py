@@ -183,8 +183,9 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
 def _epoch(
     request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
 ) -> int | None:
-    """Returns the consumer epoch to send with messages; None if the request has none, or if the subscription
-    type does not deliver in order and so has no epochs."""
+    """Returns the consumer epoch to send with messages; None if the request has no epoch, or if the
+    subscription type does not deliver in order and so has no epochs.
+    """
     if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         return None
     epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
@@ -228,8 +229,9 @@ def _make_consumer(
 
 
 def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
-    """Returns the Key_Shared policy of a consumer. If the request has none, the slots are divided among all
-    consumers automatically."""
+    """Returns the Key_Shared policy of a consumer. If the request has no policy, the slots are divided among
+    all consumers automatically.
+    """
     return KeySharedPolicy(
         KeySharedMode(asked.keySharedMode),
         tuple((each.start, each.end) for each in asked.hashRanges),
@@ -280,7 +282,7 @@ def _drop_gone(subscription: BaseSubscription) -> None:
 
 
 async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
-    """Pings an exclusive consumer before another one is refused, because its connection may be dead."""
+    """Pings an exclusive consumer before another consumer is refused, because its connection may be dead."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
         _drop_gone(subscription)

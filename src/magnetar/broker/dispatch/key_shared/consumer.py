@@ -137,9 +137,10 @@ def keyed(consumer: AnyConsumer) -> AnyKeyed:
 class KeyDivision:
     """The assignment of slots to the consumers of a Key_Shared subscription, for the compiled codec.
 
-    The policy of the first consumer determines how slots are divided; the others must have the same policy.
-    ``ends``, ``holders`` and ``bounds`` are arguments of :func:`magnetar.protocol.hot_codec.group_by_holder`;
-    the number of a consumer is its index in the last call of :meth:`divide`.
+    The policy of the first consumer determines how slots are divided; the other consumers must have the same
+    policy. ``ends``, ``holders`` and ``bounds`` are arguments of
+    :func:`magnetar.protocol.hot_codec.group_by_holder`; the number of a consumer is its index in the last
+    call of :meth:`divide`.
     """
 
     def __init__(self) -> None:

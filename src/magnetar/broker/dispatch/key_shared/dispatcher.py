@@ -56,11 +56,14 @@ if TYPE_CHECKING:
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     """The dispatcher of a Key_Shared subscription. The policy of the first consumer determines how slots are
-    divided; others must have the same policy."""
+    divided; the other consumers must have the same policy.
+    """
 
     replay: KeyedReplay
     _delivers_ahead = False
-    """False: a due entry waits until all earlier entries were read, because one may have the same key."""
+    """False: a due entry waits until all earlier entries were read, because an earlier entry may have the
+    same key.
+    """
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription, KeyedReplay())
@@ -236,8 +239,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends the next run of new entries, except those that cannot be sent yet, which wait; returns False
-        if no run can be taken now."""
+        """Sends the next run of new entries; entries that cannot be sent yet wait. Returns False if no run
+        can be taken now.
+        """
         left = self._left
         if self._must_wait_for_acks():
             return False
@@ -282,7 +286,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _route(self, run: EntryRun, first: int, end: int) -> None:
-        """Sends entries [first, end) to the holders of their slots; those that cannot be sent now wait."""
+        """Sends entries [first, end) to the holders of their slots; entries that cannot be sent now wait."""
         count = end - first
         routing = self._routing
         if routing.capacity < count:
@@ -339,7 +343,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _without_draining(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
-        """Removes the entries of draining slots from a share, lets them wait, and returns the others."""
+        """Removes the entries of draining slots from a share, lets them wait, and returns the other
+        entries.
+        """
         keep = []
         for place, entry_id in enumerate(share.ids):
             slot = share.slot(place)

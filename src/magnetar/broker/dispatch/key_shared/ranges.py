@@ -84,7 +84,7 @@ class HashRing:
         del self._numbers[member]
 
     def segments(self) -> Segments:
-        """Returns the segments. If several consumers share a point, the first one to join has it."""
+        """Returns the segments. If several consumers share a point, the consumer that joined first has it."""
         found: Segments = [(slot, self._ring[slot][0]) for slot in sorted(self._ring)]
         if found:
             found.append((_END, found[0][1]))

@@ -23,9 +23,9 @@ _local: Callable[[TakenSnapshot], Position] = attrgetter("local")
 class SnapshotCache:
     """The snapshots that a subscription has not passed yet, in the order of their local positions.
 
-    A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the others the one
-    whose neighbours are closest to each other is dropped. So a subscription that lags far behind finds
-    snapshots all along its backlog, and not only at the end.
+    A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the other snapshots,
+    the one whose neighbours are closest to each other is dropped. So a subscription that lags far behind
+    finds snapshots all along its backlog, and not only at the end.
     """
 
     def __init__(self, limit: int, distance: Callable[[Position, Position], int]) -> None:
@@ -79,8 +79,8 @@ class PendingSnapshot:
     With one other cluster there is one round; with more there are two.
 
     When a cluster answers, a message that it has from a third cluster may not have arrived in the local one
-    yet. The third cluster's answer in the second round comes after that message. So the positions are those
-    of the first round, and the local position is that of the last answer of the second round.
+    yet. The third cluster's answer in the second round comes after that message. So the snapshot has the
+    positions from the first round; its local position is the position of the last answer in the second round.
     """
 
     def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
