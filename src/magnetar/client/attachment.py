@@ -228,7 +228,7 @@ class Attachment(Generic[E]):
         :param close_command: returns CLOSE_PRODUCER or CLOSE_CONSUMER with the given request id
         :param attached: called after attaching, so that waiting operations continue
         :param ended: called after a permanent failure, so that waiting callers get the error
-        :param moved: called when the topic has migrated to another cluster
+        :param moved: called when the topic has migrated to another cluster; None: no callback
         :param before_reattach: waits for operations that must be complete before the producer or consumer is
             attached again
         """

@@ -54,7 +54,7 @@ async def receive_batch(
     """Returns the next messages; an empty list if no message arrives in time. The last message can exceed the
     size limit. On cancellation or failure, the messages return to the consumer's queue.
 
-    :param fetched: messages that were taken from the consumer earlier; they come first
+    :param fetched: messages that were taken from the consumer earlier, and come first; None: no messages
     :raises InvalidConfiguration: the policy has no limit
     :raises PulsarException: the consumer is closed or has failed permanently
     """

@@ -582,7 +582,7 @@ def _proxy(url: str | None, protocol: ProxyProtocol) -> Address | None:
 
 
 def _parts(name: str, partitions: int) -> list[str]:
-    """Returns the names of the topics to consume: the partitions, or the topic itself if it has none."""
+    """Returns the names of the topics to consume: the partitions; without partitions, the topic itself."""
     return [f"{name}-partition-{index}" for index in range(partitions)] or [name]
 
 

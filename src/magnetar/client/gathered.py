@@ -379,7 +379,9 @@ class TopicsConsumer(GatheredConsumer):
         return part
 
     def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
-        """Calls ``take`` for the consumers in turn until one has a message; removes deleted topics."""
+        """Calls ``take`` for the consumers in turn; returns the first result that is not None, or None if
+        there is no such result. Removes deleted topics.
+        """
         while True:
             try:
                 return super()._taken(take)

@@ -57,7 +57,8 @@ class Lookup:
         find: FindBroker | None = None,
         observed: Observed | None = None,
     ) -> None:
-        """:param services: service addresses; the client uses one as long as it answers, then the next one
+        """:param services: service addresses; the client uses an address as long as it answers, then the next
+        address
 
         :param timeout: maximum time for each answer, in seconds
         :param secured: whether to connect to the TLS addresses of brokers
@@ -121,8 +122,8 @@ class Lookup:
         named no address of the required kind (with or without TLS).
 
         :param told: the addresses in the command
-        :param last: the topic's former broker; if the client reached it through a proxy, it uses the same
-            proxy again
+        :param last: the topic's former broker; if the client reached it through a proxy, the same proxy is
+            used again. None: no former broker
         """
         url = told.url_tls if self._secured else told.url
         if not url:

@@ -200,8 +200,8 @@ class MessageOptions:
         self.fill_transaction(metadata)
 
     def fill_transaction(self, metadata: MessageMetadata) -> None:
-        """Writes the id of the transaction to an entry's metadata; it is the only option that all messages of
-        a batch share.
+        """Writes the id of the transaction, the only option that all messages of a batch share, to an entry's
+        metadata.
         """
         if self.transaction is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self.transaction.id

@@ -60,7 +60,7 @@ class ConnectionPool:
         self._opening: KeyedTasks[_Key, Connection] = KeyedTasks(self._tasks)
         self._open: dict[_Key, Connection] = {}
         self._idle: dict[_Key, float] = {}
-        """For each unused connection: when it was first found unused."""
+        """For each unused connection: the loop's time, in seconds, when it was first found unused."""
         self._leaving: list[Connection] = []
         """Closed connections whose transports may still be open."""
         self._looking: Cancellable | None = None

@@ -60,7 +60,7 @@ def described(message: Message, decoded: tuple[str, object] | None) -> dict[str,
 
 def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tuple[str, object] | None:
     """Returns the schema type and the decoded value; None: there is no schema, or the payload does not match
-    it.
+    the schema.
 
     :param decoder: the schema type and the function that decodes; None: there is no schema
     """
@@ -74,7 +74,7 @@ def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tup
 
 
 def text_of(data: bytes) -> str | None:
-    """Returns the data as a string if they are valid UTF-8, otherwise None."""
+    """Returns the data as a string; None: the data is not valid UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

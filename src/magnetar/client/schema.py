@@ -155,7 +155,7 @@ def content_of(
     """Encodes the value that a program sends, and returns the payload; without a schema of
     ``magnetar.client.schemas``, the value must be bytes.
 
-    :param schema: the schema of the producer
+    :param schema: the schema of the producer; None: no schema
     :param options: the options of the message, to which the schema can add options such as the key
     :raises InvalidMessage: the value does not match the schema, or is not bytes although the schema does not
         encode values

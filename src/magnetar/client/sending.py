@@ -81,7 +81,7 @@ class AcceptsMessages(ClosedByAsyncWith):
     async def send_content(
         self, content: bytes, sequence_id: int | None, options: MessageOptions | None
     ) -> MessageId:
-        """Like :meth:`send`, for a payload that is already encoded."""
+        """Like :meth:`send`, but the caller has already encoded the payload."""
 
     @abstractmethod
     def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:

@@ -49,8 +49,8 @@ def finder(
     timeout: float,
     listener_name: str,
 ) -> FindBroker:
-    """Returns a function that looks up a topic's broker at the web services of a URL: it tries them in turn,
-    beginning with the web service that answered last.
+    """Returns a function that looks up a topic's broker at the web services of a URL. The function tries the
+    web services in turn, beginning with the one that answered last.
 
     :param service_url: ``http://host[:port][,host[:port]...]`` or ``https://``
     :param timeout: maximum time for each answer, in seconds

@@ -162,7 +162,9 @@ class RefusedAppend(NamedTuple):
     """An append that the ledger store refused, and that is still to be reported to the listener."""
 
     before: int
-    """The number of entries that earlier appends have in the current ledger; their entry ids are below it."""
+    """The number of entries that earlier appends have in the current ledger; their entry ids are below this
+    number.
+    """
     append: Append
     error: Exception
 

@@ -402,7 +402,7 @@ class CursorStorage:
         :param ledger_id: the ledger that the record will name; None: the ledger that the record names when
             the write begins
         :param own: the broker's own properties; None: unchanged
-        :param above: a record whose owner must not have changed
+        :param above: a record whose owner must not have changed; None: only this record is checked
         """
 
         def encode() -> bytes:

@@ -245,8 +245,8 @@ class ManagedLedgerFactory:
         return ledger
 
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
-        """Fences and closes the last ledger. If it is empty and the managed ledger is not terminated, it is
-        removed from the list, and its id is returned; otherwise None is returned.
+        """Fences and closes the last ledger. If this ledger is empty and the managed ledger is not
+        terminated, the ledger is removed from the list, and its id is returned; otherwise None is returned.
 
         The caller deletes the empty ledger once the record no longer names it. A lost ledger is also removed
         from the list, if the settings permit it.

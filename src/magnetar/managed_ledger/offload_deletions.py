@@ -25,8 +25,8 @@ _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
 """The longest time between two attempts in seconds; pauses double while objects are left to delete."""
 _COUNTED_SECONDS = 3600.0
-"""How long the counts of a managed ledger are kept after its last deletion, because it may not exist any
-more."""
+"""How long the counts of a managed ledger are kept after the last deletion of its objects, in seconds; the
+managed ledger itself may be deleted."""
 Erase = Callable[[str, int, Offload], Awaitable[None]]
 """Deletes the objects of an offloaded ledger, also incomplete ones. Raises a LedgerError if that fails."""
 

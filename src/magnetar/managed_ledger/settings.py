@@ -10,8 +10,8 @@ from magnetar.ledger.interface import Quorums
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """How long acknowledged entries are kept. If one of the limits is 0, they are not kept; -1 means no
-    limit.
+    """How long acknowledged entries are kept. If a limit is 0, acknowledged entries are not kept at all; -1:
+    no limit.
 
     A ledger is deleted when it has been closed for more than ``time_ms``, or when the other ledgers still
     have at least ``size_bytes``.

@@ -95,8 +95,8 @@ class SideLedgers:
         return found if isinstance(found, dict) else None
 
     async def write(self, entries: AsyncIterator[bytes]) -> int:
-        """Writes entries to a new ledger, which is closed and durable when this returns. No property names it
-        yet.
+        """Writes entries to a new ledger, which is closed and durable when this returns. No property names
+        the ledger yet.
 
         :raises LedgerError: the ledger cannot be written; the incomplete ledger is deleted
         """

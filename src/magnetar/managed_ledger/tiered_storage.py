@@ -260,7 +260,7 @@ class TieredStorage:
         self._ending: set[Future[None]] = set()
         """Futures of tiers that are being closed; each completes when the tier's threads have ended."""
         self._timer: Cancellable | None = None
-        """A timer that ends unused tiers; it runs while there are tiers."""
+        """A timer that ends unused tiers; None: there are no tiers."""
         self._closed = False
         self.deletions = OffloadDeletions(io, metadata, self._erase)
 
