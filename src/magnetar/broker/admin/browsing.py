@@ -65,7 +65,7 @@ class BrowsingAdmin:
 
         :param count: the maximum number of messages, 1 to :data:`MOST_MESSAGES`; the last entry may add the
             rest of its batch
-        :param position: the first entry to read; if that entry is not stored, the next stored one
+        :param position: the first entry to read; if that entry is not stored, the next stored entry
         :param time_ms: read messages published at or after this time, in ms since 1970
         :param key: return only messages with this key
         :raises TopicNotFound: no such topic

@@ -59,7 +59,7 @@ class WrittenMessage:
     options: MessageOptions
     """All other options of the message; the key is not among them."""
     context: str | None
-    """A string of the client's choice, returned with the outcome of the message."""
+    """A string of the client's choice, returned with the outcome of the message; None: no string."""
     form: Json
     """The received JSON, to pass on to another broker."""
 

@@ -213,7 +213,9 @@ def _migrated(
 
 
 def active_consumer_change(consumer_id: int, active: bool) -> BaseCommand:
-    """Returns the command that tells a Failover consumer whether it is the active one."""
+    """Returns the command that tells a consumer of a Failover subscription whether it is the active
+    consumer.
+    """
     command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
     command.active_consumer_change.consumer_id = unsigned(consumer_id)
     command.active_consumer_change.is_active = active

@@ -410,7 +410,7 @@ class Connection:
         return self.session.follows_topics
 
     def send_active_consumer_change(self, consumer: AnyConsumer, active: bool) -> None:
-        """Tells a Failover consumer whether it is the active one; old clients do not support this."""
+        """Tells a Failover consumer whether it is the active consumer; old clients do not support this."""
         if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
 

@@ -83,7 +83,7 @@ class Session:
         self.authenticating: Authenticating | None = None
         """Authenticates the client again (``handlers.session``); None: authentication is disabled."""
         self.handshake: Task[None] | None = None
-        """The task that authenticates the client, while CONNECTING."""
+        """The task that authenticates the client in the state CONNECTING; otherwise None."""
         self.host = ""
         self.address = ""
         """``host:port`` of the client."""

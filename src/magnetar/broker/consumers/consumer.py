@@ -247,7 +247,7 @@ class Consumer(Generic[S_co]):
 
         The last entry may exceed the permits.
 
-        :param allowed: a limit on messages besides the permits, above 0
+        :param allowed: a limit on messages besides the permits, above 0; None: no other limit
         """
         left = self.permits if allowed is None else min(self.permits, allowed)
         if sum(sizes[:count]) <= left:

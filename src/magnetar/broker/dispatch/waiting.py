@@ -98,7 +98,7 @@ WHATEVER_IS_LEFT = frozenset(
 
 
 class Waiting:
-    """The last decision of a dispatcher, and the time of it."""
+    """The last decision of a dispatcher, and the time of the decision."""
 
     __slots__ = ("_clock", "reason", "since_ms")
 

@@ -1,9 +1,9 @@
 """The loop budget: the amount of work that begins in one turn of the event loop, over all connections.
 
 A thousand consumers that start on a backlog, or a connection full of requests, each take little time alone,
-but together they would delay all others. So dispatchers and readers of frames ask for admission before each
-run. The budget counts bytes, with a price for work whose cost does not depend on size, and checks the clock.
-Bytes count, because they are written to sockets later in the same turn, where no clock is checked.
+but together they would delay all other clients. So dispatchers and readers of frames ask for admission before
+each run. The budget counts bytes, with a price for work whose cost does not depend on size, and checks the
+clock. Bytes count, because they are written to sockets later in the same turn, where no clock is checked.
 """
 
 from __future__ import annotations

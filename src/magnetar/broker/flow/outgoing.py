@@ -181,7 +181,7 @@ class Outgoing:
         self._counted = unsent
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames together with all others of this turn; the caller must not change them."""
+        """Sends frames together with all other frames of this turn; the caller must not change the buffer."""
         size = len(frames)
         self._frames.append(frames)
         self._size += size

@@ -167,7 +167,9 @@ class _Source:
     per_cluster: bool = False
     """Whether the namespace's field is a map with a value for each cluster."""
     older: str | None = None
-    """The field that older versions of Pulsar write, a map with a value for each cluster."""
+    """The field that older versions of Pulsar write, a map with a value for each cluster; None: no such
+    field.
+    """
 
 
 _SOURCES: dict[str, _Source] = {

@@ -91,7 +91,7 @@ class PolicyStore:
     def __init__(
         self, io: Io, metadata: MetadataStore, cluster: str, defaults: EffectivePolicies | None = None
     ) -> None:
-        """:param defaults: the broker's settings as policies"""
+        """:param defaults: the broker's settings as policies; None: Pulsar's defaults"""
         self._io = io
         self._tasks = TaskScope(io.loop, "policies", owner_goes_on)
         self._cluster = cluster

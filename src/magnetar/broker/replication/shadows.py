@@ -1,4 +1,4 @@
-"""The shadow topics of each loaded topic: their replicators start and stop with its policy."""
+"""The shadow topics of each loaded topic: replicators start and stop according to the topic's policy."""
 
 from __future__ import annotations
 

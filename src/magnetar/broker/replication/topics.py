@@ -127,7 +127,7 @@ class Replication:
     def apply(self, topic: AnyTopic, tried: Future[None] | None = None) -> bool:
         """Starts and stops replicators of a topic after a possible change of its policies.
 
-        :param tried: a future that is completed after the first attempt
+        :param tried: a future that is completed after the first attempt; None: nobody waits
         :return: whether this call has started a task that starts or stops replicators; False also if a task
             is running already, which is then repeated
         """

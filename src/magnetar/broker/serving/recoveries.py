@@ -55,7 +55,7 @@ class Recoveries:
         return len(self._first) + len(self._others)
 
     def hurry(self, name: str) -> None:
-        """Gives priority to a topic that a client waits for, whether it is queued already or will be."""
+        """Gives priority to a topic that a client waits for; the topic may be queued now or later."""
         self._hurried.add(name)
         waiter = self._others.pop(name, None)
         if waiter is not None:

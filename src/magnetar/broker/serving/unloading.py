@@ -66,7 +66,7 @@ class Unloads:
         A topic that cannot be closed in time, for example because bookies do not answer, is disowned: the
         next owner fences its ledgers, and recovers the acknowledged entries.
 
-        :param towards: the id of the broker that is to own the bundle next
+        :param towards: the id of the broker that is to own the bundle next; None: the leader chooses
         :raises MetadataError: this broker stays the owner
         """
         await outcome(self._loop, self._going.answer(bundle, lambda: self._unload(bundle, towards)))
@@ -120,7 +120,7 @@ class Unloads:
     async def unload_all(self, seconds: float, towards: Mapping[Bundle, str] | None = None) -> None:
         """Releases all bundles, as far as time permits.
 
-        :param towards: the ids of the next owners of bundles, if known
+        :param towards: the ids of the next owners of bundles; the leader chooses the owners of other bundles
         """
         deadline = self._clock.monotonic() + seconds
         bundles = list(self._topics.ownership.held())

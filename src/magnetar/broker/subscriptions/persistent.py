@@ -78,7 +78,9 @@ class Subscription(BaseSubscription):
         """Whether a search for expired entries is in progress."""
         self.seeking = False
         self.awaiting_return: Cancellable | None = None
-        """The timer of a reader's subscription whose consumer is expected to return after a seek."""
+        """The timer of a reader's subscription whose consumer is expected to return after a seek; None: no
+        consumer is expected.
+        """
         self.read_errors = 0
         self.last_read_error = ""
         self.throttle = topic.dispatch_rates.throttle(self, None)
