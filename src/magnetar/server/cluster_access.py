@@ -186,7 +186,7 @@ def _is_store(name: str, kind: str) -> bool:
 def bookie_auth_provider(settings: ClusterSettings, random: Callable[[int], bytes]) -> AuthProvider | None:
     """Returns the authentication towards bookies; None: no authentication.
 
-    :param random: returns the number of random bytes that its argument states
+    :param random: returns as many random bytes as its argument says
     :raises SettingsContradict: the plug-in is not supported, or the login file cannot be used
     """
     plugin = settings.bookkeeper_client_authentication_plugin

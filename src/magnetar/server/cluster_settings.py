@@ -76,7 +76,7 @@ def ledger_settings(
 
     :param root: path above the metadata of ledgers
     :param max_message_size: the broker's limit in bytes, which, as in Pulsar, also limits requests to bookies
-    :param auth_provider: authentication towards bookies
+    :param auth_provider: authentication towards bookies; None: no authentication
     """
     return BookKeeperSettings(
         root,

@@ -80,7 +80,9 @@ class ExportRequest:
     selection: Selection
     policies: WhichPolicies
     mapping: Path | None
-    """The file for the mapping of ledgers in the source to those in the target; None: no file is written."""
+    """The file for the mapping of ledgers in the source to ledgers in the target; None: no file is
+    written.
+    """
     check: bool
     give_up: bool = False
     """Whether to undo an interrupted export, except for topics that have already left the source."""

@@ -30,7 +30,7 @@ class HealthCheck:
     """
 
     def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:
-        """:param check: raises BrokerError if a store is known to be unavailable"""
+        """:param check: raises BrokerError if a store is known to be unavailable; None: no check"""
         self._broker = broker
         self._check = check
         self._mutex = Mutex(broker.io.loop)

@@ -82,7 +82,9 @@ class Stores:
     bookies: Callable[[], Awaitable[Sequence[str]]]
     """Returns the ids of the bookies."""
     check: Callable[[], None] | None = None
-    """For the health check: raises BrokerError if a store is known to be unavailable."""
+    """Called by the health check; raises BrokerError if a store is known to be unavailable. None: no
+    check.
+    """
     measured: Sequence[MeasuredStore] = ()
     """The stores whose operations are measured for the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None

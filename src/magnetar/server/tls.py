@@ -60,8 +60,8 @@ class ListenerTls:
         self._tasks.start(self._reload(), "reading changed certificates")
 
     async def _reload(self) -> None:
-        """Uses the changed files for new connections, or keeps the former files if the changed ones cannot be
-        used.
+        """Uses the changed files for new connections, or keeps the former files if the changed files cannot
+        be used.
         """
         try:
             self._contexts = await run_job(self._io.loop, self._worker, self._read)
