@@ -47,7 +47,8 @@ class Outbox:
         """Writes the rows to publish, unless they are written already; keeps the order of the frame's
         partitions.
 
-        :param check: examines the rows; if it returns False or raises an exception, the outbox stays empty
+        :param check: examines the rows; if it returns False or raises an exception, the outbox stays empty.
+            None: no examination
         :returns: whether the rows are written
         """
         if self.decided:

@@ -71,7 +71,7 @@ _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 def catalog_in(file: str, options: Mapping[str, str] | None = None) -> Catalog:
     """Returns the catalog in an SQLite file; creates the file if it does not exist.
 
-    :param options: options for access to the tables' files
+    :param options: options for access to the tables' files; None: no options
     """
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     return SqlCatalog("magnetar", uri=f"sqlite:///{file}", **(options or {}))

@@ -33,7 +33,7 @@ class TableUpkeep:
     """What :func:`maintain` has changed."""
 
     merged: int = 0
-    """Number of small files that were replaced by larger ones."""
+    """Number of small files that were replaced by larger files."""
     expired: int = 0
     """Number of states of the table that were removed."""
     removed: int = 0
@@ -41,7 +41,7 @@ class TableUpkeep:
     cleaned: int = 0
     """Number of metadata files that were deleted."""
     manifests: int = 0
-    """Number of small manifests that were replaced by larger ones."""
+    """Number of small manifests that were replaced by larger manifests."""
 
     def __add__(self, other: TableUpkeep) -> TableUpkeep:
         return TableUpkeep(

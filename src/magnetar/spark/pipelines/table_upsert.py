@@ -49,7 +49,9 @@ REMEMBERS_ALL, REMEMBERS_NONE = -(1 << 63), (1 << 63) - 1
 
 
 class _Rank(NamedTuple):
-    """Determines which of several messages with the same key is the latest: the one with the highest rank."""
+    """Determines which of several messages with the same key is the latest: the message with the highest
+    rank.
+    """
 
     partition: int
     position: tuple[int, int, int]
@@ -160,7 +162,7 @@ class BucketMerge:
         """Returns the last message of each key.
 
         If several partitions of the topic have messages of a key, the last message of the key in each
-        partition is considered; the one with the latest publish time counts.
+        partition is considered; the message with the latest publish time counts.
         """
         by_partition: dict[tuple[bytes, int], _Change] = {}
         for number, path in enumerate(self.changes):
@@ -180,7 +182,7 @@ class BucketMerge:
         return found
 
     def _keep(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
-        """Writes those rows of the bucket that the batch does not change."""
+        """Writes the rows of the bucket that the batch does not change."""
         for batch in read_files(self.folder, self.present):
             place = batch.schema.get_field_index(_KEY)
             # Files of other programs may have another type of bytes.
