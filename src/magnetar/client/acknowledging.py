@@ -120,7 +120,7 @@ class Acknowledgements:
 
     def entry(self, position: tuple[int, int]) -> None:
         """Acknowledges an entry that is not delivered as a message of its own, such as a chunk before the
-        last.
+        last chunk.
         """
         self.individual(MessageId(-1, *position))
 
@@ -173,7 +173,7 @@ class Acknowledgements:
         return future
 
     def cumulative(self, message_id: MessageId) -> Future[None] | None:
-        """Acknowledges all messages up to and including one; returns a future of the broker's answer if
+        """Acknowledges a message and all earlier messages; returns a future of the broker's answer if
         receipts are enabled, else None.
         """
         self.flush()

@@ -475,7 +475,9 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def say_goodbye(self, connection: Connection | None) -> None:
-        """Sends the CLOSE command and waits for the answer; does nothing for None or a closed connection."""
+        """Sends the CLOSE command and waits for the answer; does nothing if ``connection`` is None or
+        closed.
+        """
         if connection is None or connection.closed:
             return
         try:

@@ -315,7 +315,7 @@ class Producer(ClosedByWith):
         return self._producer.producer_name()
 
     def last_sequence_id(self) -> int:
-        """The sequence id of the last published message; -1 before the first one."""
+        """The sequence id of the last published message; -1: no message was published yet."""
         return self._producer.last_sequence_id()
 
     def is_connected(self) -> bool:

@@ -238,7 +238,7 @@ class Consumer(Messages):
     def acknowledge_cumulative(
         self, message: Acknowledged, *, transaction: AnyTransaction | None = None
     ) -> None:
-        """Acknowledges all messages of a topic up to and including one; waits like :meth:`acknowledge`.
+        """Acknowledges a message and all earlier messages of its topic; waits like :meth:`acknowledge`.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
         :param transaction: as for :meth:`acknowledge`
@@ -400,7 +400,7 @@ class Reader(Messages):
         self._thread.post(self._reader.widen_queue, receiver_queue_size)
 
     def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one.
+        """Whether the topic has a message after the last message that was read.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

@@ -169,7 +169,7 @@ class Chunks:
 
         :param given_up: called with the positions of the chunks of the oldest incomplete message when there
             are more than ``most``
-        :param seconds: maximum time from the first to the last chunk; 0: no limit
+        :param seconds: maximum time from the first to the last chunk, in seconds; 0: no limit
         :param late: called before messages expire, to add chunks that have arrived but are still queued
         :param expired: called with the positions of the chunks of a message that is still incomplete after
             ``seconds``

@@ -367,7 +367,7 @@ class Consumer(Attached, Listened, AsyncMessages):
     async def acknowledge_cumulative(
         self, message: Acknowledged, *, transaction: AnyTransaction | None = None
     ) -> None:
-        """Acknowledges all messages of a topic up to and including one; waits like :meth:`acknowledge`.
+        """Acknowledges a message and all earlier messages of its topic; waits like :meth:`acknowledge`.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
         :param transaction: as for :meth:`acknowledge`
@@ -432,7 +432,9 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._redelivery.refused(meant_by(message).position, redeliveries_of(message))
 
     def _ask_again_refused(self, positions: list[Position]) -> None:
-        """Requests redelivery of negatively acknowledged entries; called when their delay has passed."""
+        """Requests redelivery of negatively acknowledged entries; called when their redelivery delay has
+        passed.
+        """
         self._redelivery.request(positions)
 
     def _ask_again_late(self, positions: list[Position]) -> None:
@@ -483,7 +485,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             await self.seek(last)
 
     async def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last received one.
+        """Whether the topic has a message after the last received message.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

@@ -1,4 +1,4 @@
-"""The clusters of a client, which uses one cluster at a time, and changes to another on request or
+"""The clusters of a client, which uses one cluster at a time, and changes to another cluster on request or
 automatically.
 """
 

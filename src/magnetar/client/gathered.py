@@ -232,7 +232,7 @@ class GatheredConsumer(Listened, AsyncMessages):
             await part.seek_to_last()
 
     async def has_message_available(self) -> bool:
-        """Whether any topic or partition has a message after the last received one."""
+        """Whether any topic or partition has a message after the last received message."""
         for part in tuple(self._parts):
             if await part.has_message_available():
                 return True

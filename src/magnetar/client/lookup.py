@@ -41,7 +41,7 @@ class TopicBroker:
 
     broker: Address
     through: Address
-    """The address to connect to: the broker's own, or a proxy's."""
+    """The address to connect to: the address of the broker, or of a proxy."""
 
 
 class Lookup:

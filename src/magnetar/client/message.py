@@ -141,7 +141,7 @@ class RawEntry(PlainEntry):
         return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
 
     def messages(self, topic: str) -> list[Message]:
-        """Returns the messages of the entry, except those that are already acknowledged.
+        """Returns the messages of the entry, except messages that are already acknowledged.
 
         :raises InvalidMessage: the entry cannot be decompressed or split
         """
@@ -347,7 +347,8 @@ class Message(PlainMessage):
         return self._own().null_value
 
     def _own(self) -> MessageMetadata | SingleMessageMetadata:
-        """Returns the metadata of this message, not the common metadata of its batch.
+        """Returns the message's own metadata; for a message of a batch, without the metadata that the batch
+        shares.
 
         :raises InvalidMessage: the metadata cannot be parsed
         """
@@ -380,7 +381,7 @@ def meant_by(said: Acknowledged) -> MessageId:
 
 
 def redeliveries_of(said: Acknowledged) -> int:
-    """Returns the number of redeliveries of a message or an entry; always 0 for a mere id."""
+    """Returns the number of redeliveries of a message or an entry; always 0 for an id."""
     if isinstance(said, Message):
         return said.redelivery_count()
     return said.redeliveries if isinstance(said, RawEntry) else 0

@@ -25,7 +25,7 @@ class Observer:
     def answered(self, part: Attached, seconds: float, count: int, *, stored: bool) -> None:
         """Called when an entry of a producer has a receipt, or has failed.
 
-        :param seconds: time since the entry was sent to the broker
+        :param seconds: time since the entry was sent to the broker, in seconds
         :param count: the number of messages in the entry
         :param stored: whether the broker has stored the messages
         """
@@ -43,7 +43,7 @@ class Observer:
         """Called at the end of a lookup.
 
         :param kind: ``topic``, ``metadata``, ``schema`` or ``list-topics``
-        :param seconds: duration of the lookup
+        :param seconds: duration of the lookup, in seconds
         :param answered: whether the lookup succeeded
         """
 

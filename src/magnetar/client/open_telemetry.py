@@ -46,7 +46,7 @@ from magnetar.naming.topic_name import TopicName
 _SCOPE = "org.apache.pulsar.client"
 _ACK_TYPE = "messaging.pulsar.acknowledgment.type"
 _MOST_SPANS = 10_000
-"""Maximum number of open spans of a consumer; when there are more, the oldest is ended."""
+"""Maximum number of open spans of a consumer; when there are more, the oldest span is ended."""
 Kind = TypeVar("Kind", Producer, Consumer)
 _Labels = tuple[tuple[str, str], ...]
 _SENT = {
@@ -339,8 +339,8 @@ class _Metrics(Observer):
     def _totals(
         self, name: str, kind: type[Producer | Consumer], total: str
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns a callback that reports a total of all producers or consumers, including the closed. The
-        callback runs on another thread, so it copies the totals in one step.
+        """Returns a callback that reports a total of all producers or consumers, open or closed. The callback
+        runs on another thread, so it copies the totals in one step.
 
         :param name: the name of the metric
         :param total: the name of the statistic that is the total

@@ -90,7 +90,9 @@ def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
 
 
 class MessageOptions:
-    """The options of a message, which are the keyword arguments of ``send``, with official names."""
+    """The options of a message, which are the keyword arguments of ``send``, with the official client's
+    names.
+    """
 
     __slots__ = (
         "deliver_at",

@@ -114,7 +114,7 @@ class Producer(Attached, AcceptsMessages):
         return self._name
 
     def last_sequence_id(self) -> int:
-        """The sequence id of the last published message; -1 before the first one."""
+        """The sequence id of the last published message; -1: no message was published yet."""
         return self._last_sequence_id
 
     @property

@@ -186,7 +186,7 @@ class Reader(AsyncMessages):
         self._consumer.widen_queue(receiver_queue_size)
 
     async def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one.
+        """Whether the topic has a message after the last message that was read.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

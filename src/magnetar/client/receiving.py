@@ -19,7 +19,7 @@ _Open = Callable[[str], Awaitable[Sending]]
 
 
 class Arrivals:
-    """Callers that wait for an arrival, such as a message."""
+    """Callers that wait for an arrival, such as the arrival of a message."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

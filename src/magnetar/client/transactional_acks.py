@@ -91,7 +91,7 @@ class TransactionalAcknowledgements:
         return self._waiter(transaction, group.waiting)
 
     def cumulative(self, transaction: OpenTransaction, message_id: MessageId) -> Future[None]:
-        """Acknowledges all messages up to and including one; returns a future of the broker's answer.
+        """Acknowledges a message and all earlier messages; returns a future of the broker's answer.
 
         :raises InvalidTxnStatusError: the transaction is not open
         """

@@ -46,7 +46,9 @@ class OpenTransaction:
         self._adding: KeyedTasks[tuple[str, str | None], None] = KeyedTasks(scope)
         self._ending: KeyedTasks[bool, None] = KeyedTasks(scope)
         self._known: set[tuple[str, str | None]] = set()
-        """Topics (with None) and subscriptions (topic and name) that are registered at the coordinator."""
+        """Topics, as (topic, None), and subscriptions, as (topic, name), that the coordinator has
+        registered.
+        """
         self._underway = 0
         self._failure: PulsarException | None = None
         self._idle: Future[None] | None = None
