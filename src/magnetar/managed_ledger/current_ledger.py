@@ -201,7 +201,7 @@ class LedgerCreation:
         return max(0.0, self._not_before - self._loop.time())
 
     async def make(self, quorums: Quorums) -> LedgerWriter:
-        """Creates a ledger with an id above the last one, because positions are ordered by ledger id.
+        """Creates a ledger with an id above the last id, because positions are ordered by ledger id.
 
         :raises LedgerOutOfOrder: the store repeatedly returns ids that do not ascend
         :raises LedgerError: the store cannot create a ledger

@@ -29,7 +29,8 @@ class Cursor:
 
     Entries at or below ``state.mark_delete``, or in the ranges of ``state``, are consumed.
 
-    :param storage: None for a non-durable cursor, which exists only in memory and prevents no trimming
+    :param storage: stores the state; None: the cursor is non-durable, exists only in memory, and does not
+        prevent trimming
     """
 
     def __init__(
@@ -318,7 +319,7 @@ class Cursor:
     def consume_batch_indexes(
         self, ledger_id: int, entry_id: int, remaining: int, batch_size: int
     ) -> tuple[int, bool]:
-        """Consumes the messages of a batch whose bit in ``remaining`` is clear.
+        """Consumes each message of a batch whose bit in ``remaining`` is 0.
 
         :param batch_size: the number of messages; 0 if unknown
         :return: how many messages this call has consumed, and whether the whole entry is consumed now

@@ -289,7 +289,7 @@ class CursorStorage:
         return self._keeps_all_holes and is_large(self._state, most)
 
     async def _encode_all(self) -> list[bytes]:
-        """Returns the state as one or more entries that belong together."""
+        """Encodes the state as one or more entries that belong together; returns the entries."""
         while self._is_large():
             self._went_back = False
             entries, cost = await encode_large(
@@ -317,7 +317,7 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        """Returns the state as one entry. A costly state is written less often, but at least every second."""
+        """Encodes the state as one entry. A costly state is written less often, but at least every second."""
         began = self._io.clock.monotonic()
         entry = encode_position(
             self._state,

@@ -49,7 +49,7 @@ class Cursors(Mapping[str, Cursor]):
         self._by_name: dict[str, Cursor] = {}
         self._active: dict[Cursor, None] = {}
         self._moved_unseen = 0
-        """Moves of read positions since the cache was last trimmed, weighted by cost."""
+        """The number of moves of read positions since the cache was last trimmed, weighted by their cost."""
         self._rate: float | None = None
         self.mark_deletes = 0
         """The number of moves of mark-delete positions."""

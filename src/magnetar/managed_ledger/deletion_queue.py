@@ -33,7 +33,7 @@ class DeletionQueue:
         self._store = store
         self._metadata = metadata
         self._left: dict[int, bool] = {}
-        """The ledgers to delete, in order of arrival, each with whether the metadata store has a node for
+        """The ledgers to delete, in order of arrival; the value is whether the metadata store has a node for
         it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None

@@ -119,7 +119,7 @@ class Rolling:
         owner.fail_waiting(error)
 
     def listed(self, ledger_id: int) -> None:
-        """Notes that the metadata record of the managed ledger now lists a new ledger."""
+        """Called when the metadata record of the managed ledger lists a new ledger."""
         self.creation.listed(ledger_id)
         self.writer_fenced = False
 

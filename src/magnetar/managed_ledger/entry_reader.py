@@ -75,8 +75,8 @@ class EntryReader:
         self._tiered = tiered
         self.offload_policy: OffloadPolicy | None = None
         self.prefers_local = False
-        """Whether local copies are read even if the policy prefers tiered storage. True while a topic is
-        loaded, which must not depend on tiered storage."""
+        """Whether local copies are read even if the policy prefers tiered storage. True while the topic is
+        being loaded, because loading must not depend on tiered storage."""
         self._ledgers = ledgers
         self._cache = cache
         self._settings = settings

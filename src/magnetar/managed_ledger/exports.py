@@ -39,7 +39,7 @@ class ExportNote:
     peer: str
     """The identity of the stores from or to which the topic is exported."""
     peer_name: str
-    """The name of the ``peer`` stores that users see."""
+    """The name under which users see the ``peer`` stores."""
     after: int = -1
     """Ledgers that the stores with this note create for the topic have ids above this id; -1: any id."""
 

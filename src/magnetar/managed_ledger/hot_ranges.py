@@ -25,7 +25,7 @@ _START = bytes([0, 1])
 
 
 class _Block:
-    """One block of entries; the byte in ``marks`` of each entry that is in the set is 1."""
+    """One block of entries; ``marks`` has a byte for each entry, which is 1 if the entry is in the set."""
 
     def __init__(self) -> None:
         self.marks = bytearray(_SIZE)
@@ -254,7 +254,7 @@ class EntryRanges:
         return (full << _SHIFT) + sum([block.count for block in self._blocks.values()])
 
     def range_count(self) -> int:
-        """Returns the number of ranges without going through them."""
+        """Returns the number of ranges without iterating over them."""
         # A range begins where the entry in front is missing: inside a block, or at its edge.
         found = 0
         for number in self._numbers:

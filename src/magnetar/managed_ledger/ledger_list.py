@@ -149,7 +149,9 @@ class LedgerList:
         return total
 
     def nth_after(self, position: Position, count: int) -> Position:
-        """Returns the position of the ``count``-th stored entry after ``position``, or of the last entry."""
+        """Returns the position of the ``count``-th stored entry after ``position``; of the last entry if
+        there are fewer.
+        """
         current = position
         left = count
         ledger_id, entry_id = position
@@ -166,7 +168,7 @@ class LedgerList:
         return current
 
     def consumed_through(self, position: Position) -> list[LedgerSummary]:
-        """Returns the ledgers that end at or before ``position``, oldest first; never the last one."""
+        """Returns the ledgers that end at or before ``position``, oldest first; never the last ledger."""
         found = []
         for ledger_id in self._ids[:-1]:
             summary = self._by_id[ledger_id]

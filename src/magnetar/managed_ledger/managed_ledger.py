@@ -427,7 +427,7 @@ class ManagedLedger:
         return self.state in (State.CLOSED, State.FENCED)
 
     def write_again(self) -> None:
-        """Queues the entries that the current ledger has not confirmed, to write them to the next one."""
+        """Queues the entries that the current ledger has not confirmed, to write them to the next ledger."""
         self.appends.write_again()
         self._refused.report_all()
 
@@ -445,7 +445,7 @@ class ManagedLedger:
             self.fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
     def fail_waiting(self, error: Exception) -> None:
-        """Fails the appends that wait for a ledger with ``error``."""
+        """Fails all appends that wait for a new ledger; their outcome is ``error``."""
         self._refused.report_all()
         failed = list(self.appends.waiting)
         self.appends.waiting.clear()

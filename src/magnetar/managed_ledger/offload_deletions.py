@@ -28,7 +28,7 @@ _COUNTED_SECONDS = 3600.0
 """How long the counts of a managed ledger are kept after the last deletion of its objects, in seconds; the
 managed ledger itself may be deleted."""
 Erase = Callable[[str, int, Offload], Awaitable[None]]
-"""Deletes the objects of an offloaded ledger, also incomplete ones. Raises a LedgerError if that fails."""
+"""Deletes the objects of an offloaded ledger, also incomplete objects. Raises a LedgerError if that fails."""
 
 
 class DeletionCounts:
@@ -169,7 +169,7 @@ class OffloadDeletions:
 
 
 def _decode(path: str, name: str, value: bytes) -> tuple[int, str, Offload]:
-    """Returns a note: the id of the ledger, the name of its managed ledger, and the offload.
+    """Decodes a note; returns the id of the ledger, the name of its managed ledger, and the offload.
 
     :raises MetadataDamaged: the value is not a note
     """

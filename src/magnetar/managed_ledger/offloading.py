@@ -107,8 +107,8 @@ class Offloader:
         )
 
     def use(self, policy: OffloadPolicy | None) -> None:
-        """Applies the policy of the topic; None: no ledger is offloaded, and no local copy deleted any
-        more."""
+        """Applies the policy of the topic; None: from now on, no ledgers are offloaded, and no local copies
+        are deleted."""
         if policy != self.policy:
             self.policy = policy
             self._skip_pause()

@@ -53,7 +53,9 @@ def _texts(metadata: LedgerMetadata) -> dict[str, str]:
 
 
 class NamedLedgers:
-    """The ledgers named by records of managed ledgers and cursors, including Apache Pulsar's."""
+    """The ledgers named by records of managed ledgers and cursors, including records that Apache Pulsar
+    wrote.
+    """
 
     def __init__(self, store: LedgerStore, metadata: MetadataStore) -> None:
         self._store = store

@@ -110,10 +110,10 @@ class ManagedLedgerSettings:
 @dataclass(frozen=True)
 class EntryCacheSettings:
     max_bytes: int = 64 * 1024 * 1024
-    """The size above which entries are evicted (managedLedgerCacheSizeMB)."""
+    """The size of the cache, in bytes, above which entries are evicted (managedLedgerCacheSizeMB)."""
     watermark: float = 0.9
     """The fraction of the cache that an eviction keeps (managedLedgerCacheEvictionWatermark)."""
     interval_seconds: float = 0.01
-    """The time between two evictions by age (managedLedgerCacheEvictionIntervalMs)."""
+    """The time between two evictions by age, in seconds (managedLedgerCacheEvictionIntervalMs)."""
     max_age_seconds: float = 1.0
-    """The age at which entries are evicted (managedLedgerCacheEvictionTimeThresholdMillis)."""
+    """The age in seconds at which entries are evicted (managedLedgerCacheEvictionTimeThresholdMillis)."""

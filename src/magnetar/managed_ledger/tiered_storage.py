@@ -98,7 +98,7 @@ class _Tier:
         self._used_at = self._io.loop.time()
 
     def idle_at(self) -> float:
-        """Returns the time of the loop at which the tier will have been idle for long enough to end it."""
+        """Returns the loop's time, in seconds, from which on an unused tier may be ended."""
         return (self._io.loop.time() if self._users else self._used_at) + _IDLE_SECONDS
 
     async def driver(self) -> OffloadDriver:

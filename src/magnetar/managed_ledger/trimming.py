@@ -132,8 +132,9 @@ class Trimmer:
     async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
         """Writes the properties of cursors that replace entries of the ledgers about to be deleted.
 
-        Some properties, such as those of deduplication, summarize the entries before the cursor. A crash with
-        neither the newer properties nor the entries would lose information. Other cursors lose nothing.
+        Some properties, such as those of deduplication, summarize the entries before the cursor. If a crash
+        left neither the newer properties nor the entries, information would be lost. Other cursors lose
+        nothing.
         """
         if not going or self._owner.lost:
             return
