@@ -310,8 +310,8 @@ class BrokerService:
     async def use(self, settings: BrokerSettings) -> None:
         """Applies changed settings, also to loaded topics; they are in effect when this returns.
 
-        :param settings: the new settings; they may differ from the former ones only where a running broker
-            can be changed
+        :param settings: the new settings; they may differ from the former settings only in settings that can
+            be changed while a broker runs
         """
         former = self.settings
         self.settings = settings

@@ -53,7 +53,7 @@ class BrokerSettings:
     """The addresses of each advertised listener, by its name."""
     key_shared_enabled: bool = True
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
-    """The policies that apply where neither the topic nor the namespace sets one."""
+    """The policies that apply where neither the topic nor the namespace sets a policy."""
     default_bundles: int = 4
     """The number of bundles of a new namespace, 1 to 65536."""
     alone: bool = True

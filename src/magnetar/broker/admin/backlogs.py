@@ -61,8 +61,8 @@ class BacklogAdmin:
     # Expiry
 
     async def expire(self, topic: str, subscription: str, seconds: int) -> None:
-        """Acknowledges for a subscription all messages published more than ``seconds`` ago; none if
-        ``seconds`` is 0.
+        """Acknowledges, for one subscription, all messages that were published more than ``seconds`` ago. If
+        ``seconds`` is 0, no message expires.
 
         :raises SubscriptionNotFound: no such subscription
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -76,8 +76,8 @@ class BacklogAdmin:
         await self._expire_each(there, seconds)
 
     async def expire_all(self, topic: str, seconds: int) -> None:
-        """Acknowledges for all subscriptions of a topic the messages published more than ``seconds`` ago;
-        none if ``seconds`` is 0.
+        """Acknowledges, for each subscription of a topic, all messages that were published more than
+        ``seconds`` ago. If ``seconds`` is 0, no message expires.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent

@@ -55,7 +55,7 @@ class BundleAdmin:
         return {"boundaries": found.texts(), "numBundles": len(found)}
 
     async def named(self, namespace: NamespaceName, text: str) -> Bundle:
-        """Returns the bundle of a namespace with the hash range ``text``.
+        """Returns the bundle with the hash range ``text`` in a namespace.
 
         :raises PreconditionFailed: no such bundle
         """

@@ -218,7 +218,7 @@ class ReadPlanAdmin:
     def prolong(self, plan_id: str, seconds: int | None) -> Json:
         """Keeps the plan's files for ``seconds`` from now on; returns the plan's id and the seconds.
 
-        :param seconds: None: the default time
+        :param seconds: how long the files are kept; None: the default time
         :raises NotFound: the plan was released or has expired
         :raises InvalidRequest: ``seconds`` is out of range
         """

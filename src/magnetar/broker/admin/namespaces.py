@@ -395,8 +395,8 @@ class NamespaceAdmin:
         Calls for the same bundle and subscription are carried out one at a time; all calls that arrive
         meanwhile share one further execution.
 
-        :param bundle: None: all bundles of the namespace
-        :param subscription: None: all subscriptions
+        :param bundle: the hash range of the bundle; None: all bundles of the namespace
+        :param subscription: the name of the subscription; None: all subscriptions
         :param authoritative: whether the leader has chosen this broker to own ``bundle``, if it has no owner
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
@@ -431,7 +431,7 @@ class NamespaceAdmin:
     ) -> None:
         """Deletes a subscription from all topics of a namespace or a bundle.
 
-        :param bundle: None: all bundles of the namespace
+        :param bundle: the hash range of the bundle; None: all bundles of the namespace
         :param authoritative: as for :meth:`clear_backlog`
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the subscription has consumers; or no such bundle

@@ -200,7 +200,7 @@ class PartitionAdmin:
 
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
         """Raises the number of partitions to ``partitions``; new partitions get the subscriptions of the
-        first one.
+        first partition.
 
         :param force: add partitions even if topics with their names exist
         :raises Conflict: the topic is not partitioned, or topics with the names of new partitions exist
@@ -273,12 +273,12 @@ class PartitionAdmin:
         await self._namespaces.delete_partitioned(name)
 
     async def delete_data(self, name: TopicName) -> None:
-        """Deletes all partitions of a topic, also those with clients; the record of the topic stays."""
+        """Deletes all partitions of a topic, even partitions with clients; the record of the topic stays."""
         count = await self._namespaces.partitions(name)
         await self._delete_partitions([name.partition(index) for index in range(count)], force=True)
 
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
-        """Checks that no partition has producers or consumers, before any is deleted.
+        """Checks that no partition has producers or consumers, before any partition is deleted.
 
         :raises InUse: a partition has producers or consumers
         """

@@ -44,7 +44,7 @@ _TRY_AGAIN, _REFUSED = 1, 2
 with the second, it must not."""
 
 _NO_SCHEMA = -1
-"""The version number for no schema: the messages of the topic are bytes."""
+"""The version number that stands for no schema: the messages of the topic are bytes."""
 _BYTES = '{"type": "BYTES", "schema": ""}'
 
 Json = Mapping[str, object]

@@ -97,7 +97,8 @@ class SchemaAdmin:
         return await self._broker.schemas.mark_deleted(name.schema_path)
 
     async def post(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """Adds a schema unless the topic has an equal one; returns the version of the new or equal schema.
+        """Adds a schema, unless the topic has an equal schema; returns the version of the new or equal
+        schema.
 
         :raises NamespaceNotFound: no such namespace
         :raises InvalidSchemaData: the schema is not valid

@@ -65,7 +65,7 @@ class TopicPolicyAdmin:
     async def policies(self, topic: str, *, everywhere: bool) -> Mapping[str, Any]:
         """Returns ``TopicPolicies``; empty if none are set.
 
-        :param everywhere: the policies for all clusters instead of the local one
+        :param everywhere: return the policies for all clusters instead of the policies for the local cluster
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)
@@ -74,7 +74,8 @@ class TopicPolicyAdmin:
     async def applied(self, topic: str, field: str) -> object:
         """Returns the policy in effect for a topic; None if no level sets this policy.
 
-        :param field: the field of ``TopicPolicies`` with the policy, in whose format the policy is returned
+        :param field: the field of ``TopicPolicies`` that contains the policy; the result has the format of
+            this field
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)
@@ -171,7 +172,7 @@ class TopicPolicyAdmin:
         check_allowed(tenant, clusters, await policies.tenants.get(tenant))
 
     def _check_clusters(self, clusters: Sequence[str]) -> None:
-        """Checks that a list of clusters includes the local one.
+        """Checks that a list of clusters includes the local cluster.
 
         :raises PreconditionFailed: the list lacks the local cluster
         """

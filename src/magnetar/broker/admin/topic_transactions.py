@@ -286,7 +286,7 @@ def _recovery(times: tuple[int, int]) -> Mapping[str, int]:
 def _reached(acked: Acked) -> str:
     """Returns the position of a cumulative acknowledgement.
 
-    For a batch of which messages are left, the index of the last acknowledged message is appended.
+    For a batch that is acknowledged only in part, the index of the last acknowledged message is appended.
     """
     text = format_position(acked.position)
     if not acked.remaining:

@@ -168,7 +168,7 @@ class Input:
             transport.pause_reading()
 
     def resume(self) -> None:
-        """Ends one pause; after the last one reading resumes, in the next turn at the earliest."""
+        """Ends one pause; when no pause is left, reading resumes, in the next turn at the earliest."""
         self._pauses -= 1
         if self._pauses < 0:
             self._violated_pauses()
@@ -204,7 +204,7 @@ class Connection:
     ) -> None:
         """:param handle: handles all commands except FLOW, plain SENDs and plain ACKs
 
-        :param listener: the advertised listener of the address that the client used; empty: none
+        :param listener: the advertised listener of the address that the client used; empty: no listener
         """
         self.broker = broker
         self.listener = listener

@@ -23,7 +23,9 @@ NOTHING, SENDS, BAD_SEND, ACKS, FLOW, COMMAND = range(6)
 """Results of :meth:`Reader.next`. BAD_SEND: a SEND with a damaged entry; COMMAND: any other command."""
 
 CHECKSUM_MISMATCH = 1
-"""The error of a BAD_SEND whose checksum is wrong; with any other error its metadata cannot be parsed."""
+"""The error of a BAD_SEND whose checksum is wrong; any other error means that its metadata cannot be
+parsed.
+"""
 
 _NOT_PLAIN = 2
 _SEND = BaseCommand.SEND

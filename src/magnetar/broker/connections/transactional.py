@@ -20,7 +20,7 @@ def publish_in_transaction(
     """Passes a run of a transaction to its topic.
 
     The first run waits until the topic has stored a snapshot of its transactions; no other command of the
-    connection is handled before.
+    connection is handled until then.
     """
     if producer is None or producer.closed:
         publishing.unknown_producer(sends.producer_id, producer)

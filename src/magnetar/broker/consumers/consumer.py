@@ -32,7 +32,7 @@ NON_PERSISTENT_ID: Position = (0, 0)
 """The position of all messages of non-persistent topics, also in their receipts."""
 
 DROPPED_ID: Position = (-1, -1)
-"""The position in the receipt of a message that was dropped because too many were in flight."""
+"""The position in the receipt of a message that was dropped because too many messages were in flight."""
 
 
 class NonPersistentRun:
@@ -415,7 +415,9 @@ class Consumer(Generic[S_co]):
         self.unacked += messages
 
     def hold_range(self, ledger_id: int, first_entry_id: int, messages: Sequence[int], count: int) -> None:
-        """Records that the consumer holds ``count`` consecutive entries with ``messages[i]`` each."""
+        """Records that the consumer holds ``count`` consecutive entries with ``messages[i]`` messages
+        each.
+        """
         held = self.pending.get(ledger_id)
         if held is None:
             held = self.pending[ledger_id] = {}

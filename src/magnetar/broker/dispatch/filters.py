@@ -85,8 +85,8 @@ def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
 
 
 def fitting_filters(known: EntryFilters | None, wanted: Sequence[EntryFilter]) -> EntryFilters | None:
-    """Returns the filters of a subscription: ``known``, with its counts, if it has the wanted filters, else
-    new ones; None if no filters are wanted."""
+    """Returns the filters of a subscription: ``known``, with its counts, if it has the wanted filters,
+    otherwise new filters; None if no filters are wanted."""
     if (known.filters if known is not None else ()) == wanted:
         return known
     return EntryFilters(wanted) if wanted else None

@@ -32,7 +32,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
         self.waits = Waiting(topic.clock)
-        """The reason why messages of the last run were dropped, if any were."""
+        """The reason why messages of the last run were dropped, if messages were dropped."""
 
     @property
     def active(self) -> AnyConsumer | None:

@@ -75,8 +75,8 @@ class ReplayPositions:
             self.clear()
 
     def lowest(self, limit: int, gap: int) -> list[Position]:
-        """Returns the lowest positions of one ledger in order, at most ``limit``, each with an entry id at
-        most ``gap`` above the previous one.
+        """Returns the lowest positions of one ledger in order, at most ``limit``; consecutive entry ids
+        differ by at most ``gap``.
 
         :raises IndexError: the set is empty
         """
@@ -259,7 +259,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         return True
 
     def _send(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries [first, end) within the permits; returns the index after the last one sent."""
+        """Sends entries [first, end) within the permits; returns the index after the last sent entry."""
         ledger_id = run.ledger_id
         count = end - first
         if len(self._sizes) < count:
@@ -532,7 +532,9 @@ class ChunkHolders:
         return waiting
 
     def left(self, consumer: AnyConsumer) -> set[Position]:
-        """Reports that a consumer has left, so that others may get its chunks; returns its waiting chunks."""
+        """Reports that a consumer has left, so that other consumers may get its chunks; returns its waiting
+        chunks.
+        """
         self._holders = {message: each for message, each in self._holders.items() if each is not consumer}
         return self.waiting.pop(consumer, set())
 

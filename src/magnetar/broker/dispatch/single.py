@@ -1,6 +1,6 @@
 """Dispatching to one consumer, in order.
 
-The consumer is the only one of an Exclusive subscription, or the active one of a Failover subscription.
+It is the only consumer of an Exclusive subscription, or the active consumer of a Failover subscription.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         return pending is not None and pending.any
 
     def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries [first, end) within the permits; returns the index after the last one sent."""
+        """Sends entries [first, end) within the permits; returns the index after the last sent entry."""
         before, stop = self._cursor.mark_delete, end
         for index in range(first, end):
             if consumer.permits <= 0:
@@ -322,7 +322,8 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 
 
 class FailoverDispatcher(SingleConsumerDispatcher):
-    """The dispatcher of a Failover subscription, which serves the active consumer; the others are on standby.
+    """The dispatcher of a Failover subscription, which serves the active consumer; the other consumers are on
+    standby.
 
     A new active consumer is served after a delay, from the first unacknowledged message on, because the
     former active consumer may still be processing and acknowledging messages.
@@ -389,8 +390,8 @@ class FailoverDispatcher(SingleConsumerDispatcher):
             self._takeover = None
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Redelivers messages of the active consumer. Messages of other consumers go to the active one
-        anyway."""
+        """Redelivers messages of the active consumer. Messages of other consumers go to the active consumer
+        in any case."""
         if consumer is self._served:
             super().redeliver_all(consumer)
 

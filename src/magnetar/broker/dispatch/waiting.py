@@ -44,7 +44,9 @@ class Reason(Enum):
     DELAYED = "delayed"
     """All remaining messages have a delivery time in the future."""
     ACK_STATE = "ack_state"
-    """More messages are acknowledged individually than can be stored; dispatch pauses until fewer are."""
+    """More messages are acknowledged individually than can be stored; dispatch pauses until the number
+    falls.
+    """
     FILTER = "filter"
     """Entry filters rescheduled the remaining messages."""
     READING = "reading"

@@ -63,8 +63,8 @@ class KeepAliveSettings:
     interval: float
     """The time between two checks; a client that is silent for two intervals is disconnected."""
     liveness_timeout: float
-    """The timeout of a PING that is sent because another client needs to know whether this one is alive; 0 or
-    below: no such PING is sent."""
+    """The timeout of a PING that is sent because another client needs to know whether this client is alive; 0
+    or below: no such PING is sent."""
 
 
 class KeepAlive:

@@ -7,8 +7,8 @@ from magnetar.broker.policies.values import SubscribeRate
 _BURST_SECONDS = 1.0
 """The capacity of a bucket: the number of seconds whose tokens may be taken at once after a pause."""
 _MOST = 1_000
-"""The maximum number of remembered consumers; above it, consumers are forgotten that may again subscribe as
-often as a new consumer.
+"""The maximum number of remembered consumers. If there are more, the consumers whose token buckets are full
+again are forgotten.
 """
 Consumer = tuple[str, str, int]
 """Host, name and id of a consumer, which stay the same after it reconnects."""
@@ -22,8 +22,8 @@ class TokenBucket:
     :param rate: tokens per second, above 0
     :param capacity: the maximum number of tokens, above 0; also the initial number
     :param now: seconds of the monotonic clock, as in the methods
-    :param step: the minimum time between two refills in seconds, so that a caller that repeatedly
-        takes all tokens does not get fewer and fewer at a time
+    :param step: the minimum time between two refills in seconds, so that a caller that repeatedly takes all
+        tokens does not get smaller and smaller portions
     """
 
     __slots__ = ("_capacity", "_filled_at", "_rate", "_step", "_tokens")

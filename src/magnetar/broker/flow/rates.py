@@ -59,7 +59,7 @@ ENTRY_SIZE_BOUNDS = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 
 
 class Distribution:
-    """A histogram: a count per bucket, one more for values above all bounds, and the sum."""
+    """A histogram: a count for each bucket, a count of values above all bounds, and the sum of all values."""
 
     __slots__ = ("_before", "bounds", "counts", "total")
 
@@ -146,7 +146,7 @@ class RateHistory:
     def __init__(self) -> None:
         self._rings: dict[str, _Ring] = {}
         self._window = -1
-        """The number of the window; -1 before the first."""
+        """The number of the window; -1 before the first window."""
 
     def __len__(self) -> int:
         return len(self._rings)
@@ -235,8 +235,8 @@ class LatencyHistory:
     def of(self, topic: str) -> Sequence[Sequence[float | None]]:
         """Returns the values of each of :data:`QUANTILES`, the oldest first, for the known windows.
 
-        A value is None if no message was published in its window. The result is empty if none was published
-        in any window.
+        A value is None if no message was published in its window. The result is empty if no message was
+        published in any window.
         """
         ring = self._rings.get(topic)
         if ring is None:

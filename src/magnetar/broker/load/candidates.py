@@ -76,8 +76,8 @@ class IsolationPolicy:
     min_available: int
     """The number of available primary brokers below which secondary brokers are used, too."""
     usage_threshold: int
-    """A primary broker with this usage, in percent, or a higher one does not count as available; 100: all
-    primary brokers count as available."""
+    """A primary broker with at least this usage, in percent, does not count as available; 100: all primary
+    brokers count as available."""
     _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
 
     @classmethod
@@ -411,7 +411,9 @@ class KeptRules:
         return str((await self._readable(path)).get(GROUP) or "").lower()
 
     async def _readable(self, path: str) -> Record:
-        """Returns a record; empty if it is missing or damaged, which must not stop topics, as in Pulsar."""
+        """Returns a record; empty if it is missing or damaged, because topics must still be served, as in
+        Pulsar.
+        """
         try:
             return await read(self._metadata, path) or {}
         except MetadataFailure as error:

@@ -79,7 +79,7 @@ class ClusterLoad:
         return (bundle for bundle in report.stats if bundle not in self.bundles)
 
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
-        """Takes a report into account; the same report again changes no averages.
+        """Takes a report into account; taking the same report again changes no averages.
 
         :param histories: the stored histories of bundles that are new to the leader
         """
@@ -133,7 +133,7 @@ class ClusterLoad:
         self._reporters.pop(bundle, None)
 
     def give(self, broker_id: str, bundle: str) -> None:
-        """Records that a broker was chosen for a bundle, so that the next choice takes this one into
+        """Records that a broker was chosen for a bundle, so that the next choice takes this choice into
         account."""
         broker = self.brokers.get(broker_id)
         if broker is None or bundle in broker.report.bundles:

@@ -164,7 +164,7 @@ class LoadManager:
         self._timers[kind] = self._wheel.schedule(seconds(), run)
 
     def _begin(self, kind: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
-        """Starts a task, unless the previous one of its kind is still running."""
+        """Starts a task, unless the previous task of its kind is still running."""
 
         async def run() -> None:
             try:

@@ -228,7 +228,7 @@ class Meter:
     def take(self, host_seconds: float) -> Resources:
         """Returns the usage since the last call; called on the event loop.
 
-        :param host_seconds: the time after which the machine is measured again
+        :param host_seconds: the time in seconds after which the machine is measured again
         """
         now, used = self._clock.monotonic(), self._clock.processor()
         before, used_before = self._loop

@@ -35,8 +35,8 @@ def _texts(value: object) -> frozenset[str]:
 
 
 def _are_bundles(names: Iterable[str]) -> frozenset[str]:
-    """Returns the names that are full names of bundles; the names become parts of paths, so others are
-    dropped.
+    """Returns the names that are full names of bundles; other names are dropped, because the names become
+    parts of paths.
     """
     ranges = defaultdict[str, list[str]](list)
     for name in names:

@@ -80,7 +80,7 @@ class SplitSettings:
     """The number of bundles of a namespace at which no more of them are split
     (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
-    """The algorithm for requests that name none (defaultNamespaceBundleSplitAlgorithm)."""
+    """The algorithm for requests that name no algorithm (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(DIVISIONS)
     """The algorithms that requests may name (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1

@@ -42,7 +42,7 @@ class Move:
 
 class Shedder(Protocol):
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
-        """Returns the bundles to move now; some strategies count calls, and act only after several."""
+        """Returns the bundles to move now; some strategies count calls, and act only after several calls."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
@@ -66,7 +66,9 @@ def _largest_first(
 
 
 def _enough(load: ClusterLoad, broker_id: str, wanted: float) -> Iterable[str]:
-    """Yields the largest bundles up to ``wanted`` bytes per second: at least one, and never all."""
+    """Yields the largest bundles up to ``wanted`` bytes per second: at least one bundle, but never all
+    bundles.
+    """
     left = wanted
     candidates = _largest_first(load, broker_id, _throughput)
     most = len(load.brokers[broker_id].report.bundles) - 1

@@ -207,7 +207,7 @@ class TopicCreation:
     async def check_room(self, name: TopicName, more: int) -> None:
         """Checks that more topics may be created.
 
-        :param more: topics to be created, each partition counted as one
+        :param more: the number of topics to be created, each partition counted as one
         :raises NotAllowed: the namespace or its tenant would exceed its limit of topics
         """
         if name.reserved:

@@ -170,7 +170,7 @@ class NamespaceRecords:
         return await change(self._metadata, f"{LOCAL_POLICIES}/{name.path}", work, missing())
 
     async def set_migrated(self, name: NamespaceName, migrated: bool) -> None:
-        """Sets whether the namespace has migrated from this cluster to another one.
+        """Sets whether the namespace has migrated from this cluster to another cluster.
 
         :raises ConcurrentModification: the record keeps changing
         """

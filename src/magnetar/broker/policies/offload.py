@@ -50,8 +50,8 @@ OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
 
 
 def merged(above: Json, own: object) -> Json:
-    """Returns the fields of the level above, with the fields of ``own`` added or put in their place; null
-    fields of ``own`` have no effect.
+    """Returns the fields of the level above, overridden by the fields of ``own``; null fields of ``own`` have
+    no effect.
 
     :raises MetadataFailure: ``own`` is not an object
     """

@@ -21,10 +21,10 @@ _PERSISTENCE = "persistence"
 def check_namespace(policies: EffectivePolicies, field: str | None = None, *, one_copy: bool = True) -> None:
     """Checks the policies in effect for a namespace.
 
-    :param field: the field that is being set; None for all
+    :param field: the field that is being set; None: all fields
     :param one_copy: whether the ledger store keeps a single copy of an entry
     :raises InvalidRequest: a policy contradicts itself
-    :raises PreconditionFailed: a policy contradicts another one, or cannot be honoured
+    :raises PreconditionFailed: a policy contradicts another policy, or cannot be honoured
     """
     if field in (None, _RETENTION):
         check_retention(policies.retention)

@@ -35,7 +35,7 @@ _MAX_KNOWN = 10_000
 """The maximum number of namespaces whose policies are cached."""
 
 _RETRY_SECONDS = 1.0
-"""The delay in seconds before listeners are called again for changed policies that they could not read."""
+"""The delay in seconds before listeners are called again, if they could not read changed policies."""
 
 Listener = Callable[[NamespaceName | None, TopicName | None], Awaitable[None]]
 """Called with a namespace whose policies changed, and with a topic if only the policies of that topic and its

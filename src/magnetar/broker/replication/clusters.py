@@ -45,11 +45,11 @@ class SubscriptionSettings:
     enabled: bool = True
     """``enableReplicatedSubscriptions``: whether subscriptions can be replicated."""
     snapshot_seconds: float = 1.0
-    """``replicatedSubscriptionsSnapshotFrequencyMillis``: the minimum time between two snapshots of a
-    topic."""
+    """``replicatedSubscriptionsSnapshotFrequencyMillis``: the minimum time between two snapshots of a topic,
+    in seconds."""
     timeout_seconds: float = 30.0
-    """``replicatedSubscriptionsSnapshotTimeoutSeconds``: the time after which a pending snapshot is
-    abandoned."""
+    """``replicatedSubscriptionsSnapshotTimeoutSeconds``: the time in seconds after which a pending snapshot
+    is abandoned."""
     cached: int = 10
     """``replicatedSubscriptionsSnapshotMaxCachedPerSubscription``: the maximum number of snapshots that are
     kept for a subscription."""
@@ -196,11 +196,11 @@ class ReplicationSettings:
     makes_topics: bool = True
     """``createTopicToRemoteClusterForReplication``: whether topics are also created in the other clusters."""
     check_seconds: float = 600.0
-    """``replicationPolicyCheckDurationSeconds``: the period of the check whether topics have the replicators
-    that their policies require; 0: no checks."""
+    """``replicationPolicyCheckDurationSeconds``: the period, in seconds, of the check whether topics have the
+    replicators that their policies require; 0: no checks."""
     migration_check_seconds: float = 0.0
-    """``clusterMigrationCheckDurationSeconds``: the period of the check whether loaded topics must migrate to
-    another cluster; 0: only the load of a topic checks it."""
+    """``clusterMigrationCheckDurationSeconds``: the period, in seconds, of the check whether loaded topics
+    must migrate to another cluster; 0: only the load of a topic checks it."""
     makes_resources_of_moved: bool = False
     """``clusterMigrationAutoResourceCreation``: whether tenant, namespace and topic are first created in the
     other cluster."""
@@ -280,7 +280,7 @@ class Common:
 
     io: Io
     clusters: Callable[[], RemoteClusters]
-    """Returns the registry of clusters, which contains the other clusters and the broker's own."""
+    """Returns the registry of clusters, which contains the other clusters and the broker's own cluster."""
     schemas: SchemaRegistry
     partitions: Callable[[TopicName], Awaitable[int]]
     """Returns the number of a topic's partitions in this cluster; 0 if it is not partitioned."""

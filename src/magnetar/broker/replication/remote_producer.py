@@ -44,7 +44,7 @@ class Sender(Protocol):
     """The replicator to which a remote producer belongs."""
 
     def attached(self) -> None:
-        """Reports that the producer has just been created, so that entries sent before will get no
+        """Reports that the producer has just been created, so that entries that were sent before will get no
         receipts."""
         ...
 
@@ -154,7 +154,7 @@ class RemoteProducer:
         return kind in self._tasks
 
     def start(self, kind: str, work: Callable[[], Coroutine[object, None, None]]) -> None:
-        """Starts a task unless one of that kind is running; the sender continues when the task ends.
+        """Starts a task, unless a task of that kind is running; the sender continues when the task ends.
 
         An error in the task ends the connection. :meth:`stop` cancels all tasks.
         """

@@ -44,7 +44,7 @@ _READ_AGAIN = (1.0, 60.0)
 _READING = "reading"
 _KEPT_SLOTS = 64
 _NOTHING = InFlight()
-"""Shared by all replicators without entries in flight; never modified."""
+"""An empty object that all replicators without entries in flight share; it is never modified."""
 _GATHERING_SECONDS = 0.002
 """The minimum time in seconds between two runs if the first one had many messages.
 
@@ -96,7 +96,7 @@ class Replicator(BaseReplicator):
         """Samples of unconfirmed positions, each with a time when it was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
         self._unreadable = False
-        """Whether the last read failed, so that the hindrance says why."""
+        """Whether the last read failed; :attr:`hindrance` then gives the reason."""
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
         """The last entry that the other cluster may have: entries up to it were stored before the topic was
@@ -387,7 +387,7 @@ class Replicator(BaseReplicator):
         self._settle()
 
     def _sendable(self, run: EntryRun) -> EntryRun:
-        """Returns the run for other clusters: no transaction ids, and markers for aborted messages."""
+        """Returns the run without transaction ids, and with markers in place of aborted messages."""
         transactions = self.topic.transactions
         return run if transactions is None else transactions.for_replication(run)
 

@@ -14,7 +14,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun
 
 _RUNS: dict[str, ReplicationRun] = {}
-"""Encoders by the name of the own cluster; each call finishes with the encoder before the next one uses
+"""Encoders by the name of the own cluster; each call finishes with the encoder before the next call uses
 it."""
 
 

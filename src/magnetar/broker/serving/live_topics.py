@@ -47,7 +47,7 @@ class LiveTopics:
         return sorted(str(name) for name in live if name in bundle)
 
     async def of_bundle(self, bundle: Bundle) -> Sequence[str]:
-        """Returns the full names of a bundle's topics, from its owner.
+        """Returns the full names of a bundle's topics, as the owner of the bundle reports them.
 
         :raises BrokerError: the owner is unknown, does not answer, or refuses
         """

@@ -27,8 +27,8 @@ async def apply_changed(
 
     If this fails for one topic, the others are processed before the error is raised.
 
-    :param namespace: None: the policies of all namespaces may have changed
-    :param topic: None: the policies of all topics of the namespace
+    :param namespace: the namespace; None: the policies of all namespaces may have changed
+    :param topic: the topic; None: the policies of all topics of the namespace may have changed
     """
     affected: list[AnyTopic] = []
 

@@ -170,7 +170,7 @@ class HandingOver:
         """Makes the broker ``target`` take ownership of a topic's bundle, as if the leader had redirected a
         lookup to it.
 
-        :returns: the addresses of the bundle's owner; None if unknown
+        :returns: the addresses of the bundle's owner; None if the owner is unknown
         """
         asked = self._tasks.answer(self._take(target, topic))
         if not await finished(self._loop, asked, lambda end: self._loop.call_later(_SECONDS, end)):

@@ -155,7 +155,7 @@ class BaseSubscription(ABC):
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
         """Adds a consumer to the subscription.
 
-        :param max_consumers: 0 for no limit
+        :param max_consumers: the maximum number of consumers; 0: no limit
         :raises ConsumerBusy: the subscription is exclusive and has a consumer, has consumers of another type,
             or is full
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
@@ -227,7 +227,7 @@ class BaseSubscription(ABC):
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
     def waits_since_ms(self) -> int:
-        """Returns the time since which the reason :meth:`why_not` prevents sending, in ms since 1970."""
+        """Returns the time since which the reason that :meth:`why_not` returns applies, in ms since 1970."""
         if self.dispatcher is None:
             return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)

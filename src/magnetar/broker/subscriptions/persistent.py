@@ -49,7 +49,7 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
 
 
 class Subscription(BaseSubscription):
-    """A durable subscription, or a reader's non-durable one, which ends when its last consumer leaves."""
+    """A durable subscription, or a non-durable subscription, which ends when its last consumer leaves."""
 
     topic: Topic
     dispatcher: Dispatcher | None
@@ -139,7 +139,9 @@ class Subscription(BaseSubscription):
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
-        """Removes a consumer. Its unacknowledged messages go to other consumers, or wait until one joins."""
+        """Removes a consumer. Its unacknowledged messages go to other consumers, or wait until a consumer
+        joins.
+        """
         self._left(consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
@@ -403,8 +405,8 @@ class Subscription(BaseSubscription):
                 self.check_end_of_topic()
 
     def skip_to(self, position: Position) -> int:
-        """Consumes everything up to ``position``, also entries that consumers hold; returns the number of
-        entries."""
+        """Consumes all entries up to ``position``, including entries that consumers hold; returns their
+        number."""
         if self.name == COMPACTION:
             # Everything before this cursor counts as compacted: a skip would lose keys.
             return 0
@@ -525,6 +527,7 @@ async def seek_to(
     """Moves the cursor, durably: disconnects the consumers, which reconnect and get ``position`` next.
 
     :param remaining: a bit for each message of the batch at ``position`` that is to be delivered; 0: all
+        messages
     :param batch_size: the number of messages in that batch; 0 if unknown
     :raises ServiceNotReady: another seek is in progress, or the subscription is being closed
     """

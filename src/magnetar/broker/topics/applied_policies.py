@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def dispatch_settings(topic: str, settings: TopicSettings, policies: EffectivePolicies) -> DispatchSettings:
-    """Returns how a topic's messages are dispatched, from the broker's settings and the topic's policies.
+    """Returns the dispatch settings of a topic, derived from the broker's settings and the topic's policies.
 
     :param topic: the full name, for the log
     """
@@ -167,7 +167,7 @@ def resource_group(policies: EffectivePolicies, shared: SharedLimits | None) -> 
 
 
 def topic_publish_limiter(policies: EffectivePolicies, now: float) -> PublishLimiter | None:
-    """Returns the limit of a topic's publish rate, beginning ``now``; None: the rate is not limited."""
+    """Returns a limiter of a topic's publish rate, which starts at ``now``; None: the rate is not limited."""
     rate = policies.publish_rate
     return publish_limiter(rate.messages, rate.size, now)
 

@@ -71,7 +71,7 @@ class TopicSettings:
     broker_entry_metadata: BrokerEntryMetadataSettings = field(default_factory=BrokerEntryMetadataSettings)
     """The metadata that the broker writes in front of entries of persistent topics."""
     override_filters: bool = False
-    """Whether the filters of namespaces and topics apply instead of the broker's own."""
+    """Whether the filters of namespaces and topics apply instead of the broker's own filters."""
     find_filters: FindFilters = no_filters
     """Returns the filters with the given names."""
     cluster: str = "standalone"

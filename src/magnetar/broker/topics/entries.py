@@ -68,7 +68,7 @@ async def last_message(
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:
     """Returns the publish time of an entry, in milliseconds since 1970: the broker's time if the entry has
-    it, otherwise the producer's.
+    it, otherwise the producer's time.
 
     :raises LedgerError: the entry cannot be read
     """
@@ -89,7 +89,7 @@ async def last_before(ledger: ManagedLedger, below: Position, last: Position, ti
     entry there is that old.
 
     Producers set publish times. If the times do not ascend, the binary search may return any position whose
-    time is before ``time_ms`` while that of the next position is not.
+    time is before ``time_ms`` and whose successor's time is not.
 
     :raises LedgerError: an entry cannot be read
     """

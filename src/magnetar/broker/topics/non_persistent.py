@@ -47,7 +47,9 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.subscriptions = NonPersistentSubscriptions(self)
         self.drops = Rate()
-        """Messages dropped because too many messages of their connection were in flight."""
+        """The rate of messages that were dropped because too many messages of the connection were in
+        flight.
+        """
         self.replicators: dict[str, PassingReplicator] = {}
         """The replicators, by the name of the other cluster."""
         self.entries_added = 0

@@ -142,5 +142,7 @@ def _nothing() -> None:
 
 
 def topic_class(managed_ledger: ManagedLedger) -> type[Topic]:
-    """Returns the class of the topic on a managed ledger: a shadow topic or an ordinary one."""
+    """Returns the class of the topic on a managed ledger: the class of shadow topics, or the class of
+    ordinary topics.
+    """
     return ShadowTopic if isinstance(managed_ledger, ShadowLedger) else Topic

@@ -96,7 +96,7 @@ def _request(
 
 def _in_transactions(name: str) -> Request[Message]:
     """Returns a handler of the module ``transactions``. The module is imported when the first command for
-    transactions arrives, because most brokers never get one.
+    transactions arrives, because most brokers never get such a command.
     """
 
     def handle(connection: Connection, message: Message) -> Work:

@@ -282,7 +282,7 @@ def _drop_gone(subscription: BaseSubscription) -> None:
 
 
 async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
-    """Pings an exclusive consumer before another consumer is refused, because its connection may be dead."""
+    """Pings the exclusive consumer, whose connection may be dead, before another consumer is refused."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
         _drop_gone(subscription)

@@ -30,7 +30,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     """Handles CONNECT → CONNECTED once the client is authenticated; only once per connection.
 
     No further commands are read until then. ``proxy_to_broker_url`` is meant for proxies. Clients that reach
-    this broker under another name than the advertised one also send this field, and are served normally.
+    this broker under another name than the advertised name also send this field, and are served normally.
     """
     session, request = connection.session, command.connect
     if session.state is not SessionState.NEW:

@@ -20,8 +20,8 @@ class KeyedReplay:
     def __init__(self) -> None:
         self._slots: dict[Position, int] = {}
         self._heaps: dict[KeyedMember, list[tuple[Position, int]]] = {}
-        """Each position with its slot. A position that was removed may be added again with another slot,
-        which then applies."""
+        """For each consumer: the waiting positions, each with its slot. A position that was removed may be
+        added again with another slot, which then applies."""
         self._blocked: dict[int, list[Position]] = {}
 
     def __len__(self) -> int:

@@ -58,7 +58,7 @@ def encode_request(snapshot_id: str, cluster: str) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[str, str]:
-    """Returns the id of the snapshot, and the cluster that sent the request.
+    """Decodes a request; returns the id of the snapshot, and the cluster that sent the request.
 
     :raises EntryError: the payload is not a request
     """
@@ -72,7 +72,7 @@ def encode_response(snapshot_id: str, cluster: str, position: Position) -> bytes
 
 
 def decode_response(payload: bytes) -> tuple[str, str, Position]:
-    """Returns the id of the snapshot, the cluster that answers, and its position.
+    """Decodes a response; returns the id of the snapshot, the cluster that answers, and its position.
 
     :raises EntryError: the payload is not a response
     """
@@ -88,7 +88,7 @@ def encode_snapshot(snapshot: TakenSnapshot) -> bytes:
 
 
 def decode_snapshot(payload: bytes) -> TakenSnapshot:
-    """Returns the snapshot in the payload of a marker.
+    """Decodes the snapshot in the payload of a marker.
 
     :raises EntryError: the payload is not a snapshot
     """
@@ -103,7 +103,7 @@ def encode_update(subscription: str, positions: Mapping[str, Position]) -> bytes
 
 
 def decode_update(payload: bytes) -> tuple[str, dict[str, Position]]:
-    """Returns the name of the subscription, and positions by the names of clusters.
+    """Decodes an update; returns the name of the subscription, and positions by the names of clusters.
 
     :raises EntryError: the payload is not an update
     """

@@ -31,7 +31,8 @@ class SnapshotCache:
     def __init__(self, limit: int, distance: Callable[[Position, Position], int]) -> None:
         """:param limit: the number of snapshots to keep, at least 1
 
-        :param distance: the number of entries between two positions, the lower one first
+        :param distance: returns the number of entries between two positions; the first argument is the lower
+            position
         """
         self._limit = limit
         self._distance = distance
@@ -78,9 +79,10 @@ class PendingSnapshot:
 
     With one other cluster there is one round; with more there are two.
 
-    When a cluster answers, a message that it has from a third cluster may not have arrived in the local one
-    yet. The third cluster's answer in the second round comes after that message. So the snapshot has the
-    positions from the first round; its local position is the position of the last answer in the second round.
+    When a cluster answers, a message that it has from a third cluster may not have arrived in the local
+    cluster yet. The third cluster's answer in the second round comes after that message. So the snapshot has
+    the positions from the first round; its local position is the position of the last answer in the second
+    round.
     """
 
     def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
@@ -102,7 +104,7 @@ class PendingSnapshot:
         return frozenset(self._missing)
 
     def answered(self, request_id: str, cluster: str, position: Position) -> bool:
-        """Adds an answer, unless it belongs to another round; returns whether it was the last one of this
+        """Adds an answer, unless it belongs to another round; returns whether it was the last answer of this
         round."""
         if request_id != self.asked_by or cluster not in self._missing:
             return False
