@@ -119,8 +119,8 @@ class Consumer(Messages):
         thread: LoopThread,
         fetched: FetchedMessages | None = None,
     ) -> None:
-        """:param fetched: fetched messages that other objects share with this one; None: this object has its
-        own
+        """:param fetched: fetched messages that other objects share with this object; None: this object has
+        its own
         """
         self._consumer = consumer
         self._thread = thread
