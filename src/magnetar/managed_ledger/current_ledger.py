@@ -1,4 +1,4 @@
-"""The ledger of a managed ledger to which entries are appended, and the creation of the next one."""
+"""The ledger of a managed ledger to which entries are appended, and the creation of the next ledger."""
 
 from __future__ import annotations
 

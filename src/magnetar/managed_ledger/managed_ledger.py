@@ -543,7 +543,7 @@ class ManagedLedger:
         return self.offloader
 
     def use_quorums(self, quorums: Quorums) -> None:
-        """Sets the quorums of ledgers created from now on, including those of cursors."""
+        """Sets the quorums of ledgers created from now on, including the ledgers of cursors."""
         if quorums != self.settings.quorums:
             self.settings = replace(self.settings, quorums=quorums)
             self.cursors.use_quorums(quorums)

@@ -110,7 +110,8 @@ class NamedLedgers:
     async def is_compacted(self, ledger_id: int, topic: str, *, written: bool = False) -> bool:
         """Whether the stored state of a topic's compaction names a ledger.
 
-        The state in memory of this process may not be stored yet: after a crash the former ledger is needed.
+        Ignores this process's state in memory: it may not be stored yet, and after a crash the stored state's
+        ledger is needed.
 
         :param written: whether another process may be writing the cursor. Then the answer is true unless the
             cursor's states are all in the metadata, or in a closed ledger
@@ -243,14 +244,14 @@ class OrphanedLedgers:
         """The ledgers that were set aside at the last search."""
 
     async def look(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
-        """Sets aside candidates that no record names, and deletes those whose retention has passed.
+        """Sets aside candidates that no record names; deletes ledgers set aside longer than the retention.
 
         May run while topics are served.
 
         :param candidates: the ledgers that existed at the start, before any managed ledger was opened,
             because later ledgers may not be listed yet
         :param named: ledgers to keep, because objects other than managed ledgers and cursors need them
-        :return: how many were deleted
+        :return: how many ledgers were deleted
         :raises MetadataDamaged: a record cannot be parsed; nothing is set aside or deleted then
         :raises MetadataError: the metadata store does not answer
         :raises LedgerError: the metadata of a ledger cannot be read

@@ -79,7 +79,7 @@ class OwnedRecord:
         """Writes the record; durable when this returns.
 
         :param encode: returns the record at the time of the write
-        :param written: called after the write and before the next one
+        :param written: called after this write and before the next write
         :param above: a record whose owner must not have changed; None: only this record is checked
         :raises BadVersion: the record was to be created and exists
         :raises ManagedLedgerFenced: another process has written the record

@@ -88,7 +88,7 @@ def _decode(
 
 
 def _rest(message: Message, *known: str) -> bytes:
-    """Removes the ``known`` fields from ``message``; returns the other fields, including unknown ones, in
+    """Removes the ``known`` fields from ``message``; returns the other fields, including unknown fields, in
     wire format."""
     for name in known:
         message.ClearField(name)
@@ -103,7 +103,7 @@ class Offload:
     """A part of the names of the objects; each attempt to offload the ledger has a new uuid."""
     driver: str
     properties: Mapping[str, str]
-    """The driver's description of the store, possibly from a broker with other settings than this one."""
+    """The driver's description of the store; the broker that wrote it may have had other settings."""
     complete: bool = False
     """Whether the ledger can be read from tiered storage."""
     local_deleted: bool = False

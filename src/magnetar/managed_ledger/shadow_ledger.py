@@ -1,4 +1,4 @@
-"""A managed ledger that reads the ledgers of another one, its source, and stores no entries itself.
+"""A managed ledger that reads the ledgers of another managed ledger, its source; stores no entries.
 
 Its record has only properties, and the records of its cursors are below it. The list of ledgers is read from
 the record of the source, and again after changes. The replicator of the source reports how far the last

@@ -449,7 +449,7 @@ class TieredStorage:
         ended.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends all workers after the jobs in progress. Stores that do not answer are not waited for, because
+        """Ends all workers after the jobs in progress. Does not wait for stores that do not answer, because
         their remaining work is recorded."""
         self._closed = True
         self.deletions.stop()
