@@ -140,7 +140,7 @@ class ResourceGroupAdmin:
             raise PreconditionFailed("ResourceGroup does not exist")
 
     async def put(self, name: str, given: Mapping[str, object]) -> None:
-        """Creates a group, or changes the given fields of an existing one."""
+        """Creates a group, or changes the given fields of an existing group."""
         await self._records.put(name, given)
 
     async def delete(self, name: str) -> None:
@@ -199,8 +199,8 @@ class ClusterAdmin:
         """Removes the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
-        :raises PreconditionFailed: the cluster is the local one; a namespace lists the cluster or has it in
-            its name; or the cluster has failure domains or isolation policies
+        :raises PreconditionFailed: the cluster is the local cluster; a namespace lists the cluster or has it
+            in its name; or the cluster has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:

@@ -230,7 +230,7 @@ class ResourceGroupRecords:
         return found
 
     async def put(self, name: str, given: Mapping[str, object]) -> None:
-        """Creates a group, or changes the given fields of an existing one; limits are in effect when this
+        """Creates a group, or changes the given fields of an existing group; limits are in effect when this
         returns."""
 
         def merge(record: Record) -> None:

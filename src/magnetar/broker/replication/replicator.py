@@ -46,7 +46,7 @@ _KEPT_SLOTS = 64
 _NOTHING = InFlight()
 """An empty object that all replicators without entries in flight share; it is never modified."""
 _GATHERING_SECONDS = 0.002
-"""The minimum time in seconds between two runs if the first one had many messages.
+"""The minimum time in seconds between two runs if the first run had many messages.
 
 At 20,000 messages a second, a topic makes 1,500 commits a second. If each commit were sent as a run of its
 own, the receiver would use twice as much CPU time as with 500 runs a second.

@@ -1,4 +1,4 @@
-"""Lookups of the broker, in this cluster or another one, that serves a topic."""
+"""Lookups of the broker, in this cluster or another cluster, that serves a topic."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Lookups:
     ) -> Owner:
         """Returns the broker that serves a topic, or the broker to ask next. The topic need not exist.
 
-        The broker to ask next may belong to another cluster, a peer of this one.
+        The broker to ask next may belong to a peer cluster of this cluster.
 
         :param principal: the principal of the client that looks the topic up
         :param authoritative: whether the leader has chosen this broker, so that it takes ownership of the

@@ -161,8 +161,8 @@ class KeyDivision:
 
         :param points: points of each consumer on the ring, 0 to halve ranges instead; only used for the first
             consumer
-        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from that of
-            ``others``
+        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from the setting
+            of ``others``
         :raises ConsumerAssignFailure: the requested ranges belong to another consumer, or no slots are left
         """
         if others:

@@ -77,8 +77,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def add(self, consumer: AnyConsumer) -> None:
         """Adds a consumer to the subscription.
 
-        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from that of the
-            other consumers
+        :raises ConsumerBusy: the consumer's Key_Shared mode or out-of-order setting differs from the setting
+            of the other consumers
         :raises ConsumerAssignFailure: the requested ranges belong to another consumer, or no slots are left
         """
         consumer = keyed(consumer)
