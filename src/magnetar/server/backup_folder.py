@@ -376,7 +376,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _new(path: Path) -> BinaryIO:
-    """Creates a file, or truncates an existing one, with the permissions of a broker's files."""
+    """Creates a file, or truncates an existing file, with the permissions of a broker's files."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "wb")
 
 

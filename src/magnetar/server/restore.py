@@ -221,7 +221,7 @@ def _check_there(folder: BackupFolder, file: StoredFile) -> None:
 
 
 def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
-    """Compares the size and the checksum of a copy with those in the manifest.
+    """Compares the size and the checksum of a copy with the size and the checksum in the manifest.
     :param place: the path of the copy
     :param size: the actual size of the copy, in bytes
     :param sha256: the actual checksum of the copy
