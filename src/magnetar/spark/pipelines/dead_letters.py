@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 __all__ = ["CAUSES", "SYSTEM_PROPERTIES", "with_origin"]
 
 CAUSES = ("EXCEPTION", "exception", "error", "cause")
-"""Properties that can contain the cause; the first one that is present counts."""
+"""Properties that can contain the cause; the first property that is present counts."""
 
 SYSTEM_PROPERTIES = (
     "REAL_TOPIC",
