@@ -230,7 +230,7 @@ class Producer(Attached, AcceptsMessages):
     def _place(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
         """Sends a message that is already counted as pending, or adds it to a batch.
 
-        :raises PulsarException: the message cannot be sent, and is not pending
+        :raises PulsarException: the message cannot be sent; it is then no longer counted as pending
         """
         try:
             if self._options.batching_enabled and (options is None or not options.must_be_alone):

@@ -50,7 +50,7 @@ def finder(
     listener_name: str,
 ) -> FindBroker:
     """Returns a function that looks up a topic's broker at the web services of a URL. The function tries the
-    web services in turn, beginning with the one that answered last.
+    web services in turn, beginning with the web service that answered last.
 
     :param service_url: ``http://host[:port][,host[:port]...]`` or ``https://``
     :param timeout: maximum time for each answer, in seconds
