@@ -38,7 +38,7 @@ _NOBODY = _Nobody()
 
 
 class CurrentLedger:
-    """The ledger to which a managed ledger appends; there is none before the first append."""
+    """The ledger to which a managed ledger appends; no ledger exists before the first append."""
 
     __slots__ = ("_clock", "_fail", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 

@@ -149,8 +149,8 @@ class LedgerList:
         return total
 
     def nth_after(self, position: Position, count: int) -> Position:
-        """Returns the position of the ``count``-th stored entry after ``position``; of the last entry if
-        there are fewer.
+        """Returns the position of the ``count``-th stored entry after ``position``; if fewer entries follow,
+        of the last entry.
         """
         current = position
         left = count

@@ -60,7 +60,7 @@ _CHUNK_BYTES = 4 << 20
 _IDLE_SECONDS = 600.0
 """A driver that was not used for this time is closed, and its threads end."""
 _CLOSING_SECONDS = 5.0
-"""How long a broker that stops waits for stores that do not answer."""
+"""The maximum time, in seconds, that a stopping broker waits for stores that do not answer."""
 
 
 class TieredStorageError(LedgerError):

@@ -130,11 +130,11 @@ class Trimmer:
             self._running = None
 
     async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
-        """Writes the properties of cursors that replace entries of the ledgers about to be deleted.
+        """Stores the cursor properties that summarize entries of the ledgers about to be deleted.
 
-        Some properties, such as those of deduplication, summarize the entries before the cursor. If a crash
-        left neither the newer properties nor the entries, information would be lost. Other cursors lose
-        nothing.
+        Some properties, such as the properties for deduplication, summarize the entries before the cursor. If
+        a crash left neither the newer properties nor the entries, information would be lost. Other cursors
+        lose nothing.
         """
         if not going or self._owner.lost:
             return
