@@ -507,7 +507,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: the counts do not match the consumers, or a waiting entry is also held
+        :raises BrokenInvariant: the counts do not match the consumers, or a consumer holds an entry that
+            waits for delivery
         """
         for consumer in self.consumers:
             consumer.check()

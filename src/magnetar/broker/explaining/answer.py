@@ -118,7 +118,7 @@ def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
 
 
 def in_settings(name: str) -> str:
-    """Returns a sentence, after a space, that names the setting of a rate that no command changes."""
+    """Returns a space and a sentence that names the setting of a rate, for a rate that no command changes."""
     return f" The setting {name} of the broker's configuration sets this rate."
 
 

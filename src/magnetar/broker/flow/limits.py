@@ -237,9 +237,9 @@ class CountedDispatcher(Protocol):
 class UnackedLimit:
     """The limit on unacknowledged messages of all shared subscriptions of the broker together.
 
-    Once it is reached, subscriptions with more than their share of it are sent nothing more, until less than
-    half of the limit, or of their share, is unacknowledged. Dispatchers report every change of their
-    unacknowledged messages.
+    Once the limit is reached, a subscription with more than its share of the limit receives nothing more,
+    until less than half of the limit, or less than half of its share, is unacknowledged. Dispatchers report
+    every change of their unacknowledged messages.
     """
 
     def __init__(self, most: int, share: float) -> None:

@@ -28,22 +28,22 @@ little to do.
 """
 
 RUN_PRICE = 4 * 1024
-"""The price of a run of entries for one consumer, in addition to its bytes."""
+"""The price of a run of entries for one consumer, in bytes that are added to the size of the run."""
 
 FRAMES_PRICE = 16 * 1024
-"""The price of a few dozen frames, or runs of frames, that are handled without a protobuf object."""
+"""The price, in bytes, of a few dozen frames or runs of frames that are handled without a protobuf object."""
 
 READ_PRICE = 128 * 1024
-"""The price of starting a read from the ledger store."""
+"""The price of starting a read from the ledger store, in bytes."""
 
 LOOK_PRICE = 256
-"""The price of looking at an entry that may not be sent."""
+"""The price of looking at an entry that may not be sent, in bytes."""
 
 FILTER_PRICE = 16 * 1024
-"""The price of applying the filters to an entry."""
+"""The price of applying the filters to an entry, in bytes."""
 
 REQUEST_PRICE = 64 * 1024
-"""The price of a command other than a plain SEND or ACK, or FLOW."""
+"""The price of a command that is not a plain SEND, a plain ACK or a FLOW, in bytes."""
 
 
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES

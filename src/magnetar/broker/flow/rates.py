@@ -159,7 +159,7 @@ class RateHistory:
             self._rings = {name: ring for name, ring in self._rings.items() if ring.newest > oldest}
 
     def add(self, topic: str, rate_in: float, rate_out: float) -> None:
-        """Adds messages per second to the current window; new topics are ignored while there are too many."""
+        """Adds messages per second to the current window; ignores new topics beyond :data:`MOST_KEPT`."""
         ring = self._rings.get(topic)
         if ring is None:
             if len(self._rings) >= MOST_KEPT:

@@ -65,8 +65,8 @@ def _lists(record: Mapping[str, object], name: str, *, needed: bool = True) -> S
 class IsolationPolicy:
     """An isolation policy in a cluster's record: the brokers that may serve a namespace.
 
-    The record is ``NamespaceIsolationData``; its expressions match whole names of namespaces and hosts of
-    brokers.
+    The record is ``NamespaceIsolationData``; its expressions match the whole names of namespaces and the
+    whole host names of brokers.
     """
 
     name: str

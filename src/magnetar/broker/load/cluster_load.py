@@ -149,7 +149,7 @@ class ClusterLoad:
         return self.bundles.get(bundle) or BundleHistory.unseen()
 
     def movable(self, broker_id: str) -> list[tuple[str, BundleHistory]]:
-        """Returns the broker's bundles that were not moved recently, so that they may be moved, by name."""
+        """Returns the broker's bundles that may be moved (they were not moved recently), sorted by name."""
         report = self.brokers[broker_id].report
         return [
             (bundle, self.bundles[bundle])

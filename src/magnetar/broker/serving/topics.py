@@ -555,7 +555,7 @@ class ServedTopics:
         ]
 
     def _tenures_within(self, bundle: Bundle | None) -> list[Tenure]:
-        """Returns the tenures of topics that are not loaded yet."""
+        """Returns the tenures of topics that are not loaded yet, in one bundle (None: in all bundles)."""
         return [
             tenure
             for name, tenure in self._tenures.items()

@@ -144,7 +144,7 @@ class Subscriptions(dict[str, S], ABC):
         return sum(len(each.consumers) for each in self.values())
 
     def tick(self, seconds: float) -> bool:
-        """Updates rates over the last window; returns whether anything was consumed."""
+        """Updates all rates over the last ``seconds``; returns whether anything was acknowledged then."""
         moving = False
         for subscription in self.values():
             moving = subscription.tick(seconds) or moving
