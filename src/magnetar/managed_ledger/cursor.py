@@ -455,8 +455,9 @@ class Cursor:
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """Returns the position of the ``count``-th (1, 2, …) unconsumed entry; of the last entry if there are
-        fewer.
+        """Returns the position of the ``count``-th unconsumed entry.
+
+        :param count: at least 1; if fewer entries are unconsumed, the position of the last entry is returned
         """
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)

@@ -119,7 +119,7 @@ class Cursors(Mapping[str, Cursor]):
     # All cursors
 
     async def close(self) -> None:
-        """Writes the states of all cursors, a limited number at a time."""
+        """Writes the final states of all cursors, a limited number of cursors at a time."""
         await together(self._loop, list(self._by_name.values()), lambda cursor: cursor.close(), AT_ONCE)
 
     def storages(self) -> list[CursorStorage]:

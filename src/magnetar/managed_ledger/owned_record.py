@@ -104,7 +104,8 @@ class OwnedRecord:
         """Changes another record on the condition that this record is unchanged since its last write by this
         process.
 
-        Writes of this record do not wait; if one comes in between, the change is tried again.
+        Writes of this record do not wait; if this record is written in the meantime, the change is tried
+        again.
 
         :returns: the changed record after a put; None after a deletion
         :raises BadVersion: the other record does not have the version in the step
@@ -242,7 +243,7 @@ class Tenure:
     """The time in which one owner may write the records of a managed ledger and of its cursors.
 
     A conditional write compares versions, and the versions of a record that is deleted and created again
-    start from 0. So the new record can get the version that a former owner read of the old one. Therefore
+    start from 0. So the new record can get the version that a former owner read in the old record. Therefore
     each write also needs the tenure of its owner, which begins before the record is read and ends before
     another broker can own the managed ledger:
 

@@ -61,8 +61,7 @@ class SingleEntries:
         return last
 
     async def append_durably(self, *parts: bytes) -> int:
-        """Appends an entry, or several entries that belong together; returns the id of the last once all are
-        durable.
+        """Appends entries that belong together; returns the id of the last entry once all are durable.
 
         :raises LedgerError: the ledger failed before the entry was durable
         """
