@@ -44,7 +44,7 @@ class BacklogAdmin:
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
-        :raises ServiceNotReady: a partition was unloaded while the next one was loaded
+        :raises ServiceNotReady: a partition was unloaded while the next partition was loaded
         """
         names = await self._topics.parts(topic)
         if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):

@@ -160,7 +160,7 @@ class _Browsed:
             self.messages.append({**self._shown(message, decoded), **unopened, **hidden})
 
     def _hidden(self, run: EntryRun, index: int) -> Mapping[str, object]:
-        """Returns the transaction of an entry, if any, and the reason why consumers do not get it, if any."""
+        """Returns the transaction of an entry, and the reason why consumers do not get the entry, if any."""
         txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
         known, position = self._topic.transactions, (run.ledger_id, run.first_entry_id + index)
         found: dict[str, object] = {} if txn is None else {"transaction": "({},{})".format(*txn)}

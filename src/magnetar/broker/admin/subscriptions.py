@@ -50,7 +50,7 @@ class SubscriptionAdmin:
     async def _parts(self, topic: str) -> Sequence[AnyTopic]:
         """Returns the topic, or its existing partitions.
 
-        :raises ServiceNotReady: a partition was unloaded while the next one was loaded
+        :raises ServiceNotReady: a partition was unloaded while the next partition was loaded
         """
         names = await self._topics.parts(topic)
         if len(names) == 1 and names[0].partition_index < 0:

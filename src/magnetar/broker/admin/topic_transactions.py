@@ -191,8 +191,8 @@ class TopicTransactionAdmin:
     async def ends(self, transaction: CoordinatedTransaction) -> Json:
         """Returns ``TransactionMetadata``, with the state of the transaction in its topics and subscriptions.
 
-        Topics and subscriptions that no longer exist are left out. If one does not answer, ``error`` gives
-        the reason (not in Apache Pulsar).
+        Topics and subscriptions that no longer exist are left out. If a topic or subscription does not
+        answer, ``error`` gives the reason (not in Apache Pulsar).
         """
         most, least = transaction.id
         produced: dict[str, Json] = {}

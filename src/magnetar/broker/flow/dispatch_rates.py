@@ -43,7 +43,7 @@ Published = Callable[[], tuple[int, int]]
 
 
 class DispatchLimiter:
-    """A token bucket for messages and one for bytes, with a queue of dispatchers that wait for tokens."""
+    """Two token buckets, for messages and for bytes, with a queue of dispatchers that wait for tokens."""
 
     def __init__(
         self,

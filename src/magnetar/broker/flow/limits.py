@@ -88,7 +88,7 @@ class PublishBuffer:
         self._paused: dict[Connection, None] = {}
 
     def use(self, max_bytes: int) -> None:
-        """Changes the limit; paused connections resume if at most half of it is used."""
+        """Changes the limit; paused connections resume if at most half of the new limit is used."""
         self._max = max_bytes
         self.shrank(0)
 

@@ -315,7 +315,7 @@ class Clusters:
     async def check_peers(self, clusters: Sequence[str]) -> None:
         """Checks that a list contains no clusters that are peers; clusters without a record are ignored.
 
-        :raises Conflict: one cluster of the list is a peer of another
+        :raises Conflict: one cluster of the list is a peer of another cluster of the list
         """
         for name in clusters:
             try:

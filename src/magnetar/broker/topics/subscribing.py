@@ -41,7 +41,7 @@ SEEK_RETURN_SECONDS = 60.0
 def _present(topic: Callable[[], T | None]) -> T:
     """Returns the topic that a weak reference refers to.
 
-    :raises ServiceNotReady: the topic was closed, and nothing refers to it any more
+    :raises ServiceNotReady: the topic was closed, and no object refers to the topic any more
     """
     found = topic()
     if found is None:
