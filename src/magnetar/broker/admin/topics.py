@@ -232,7 +232,7 @@ class TopicAdmin:
         return dict((await self.persistent(topic)).managed_ledger.properties)
 
     async def set_properties(self, topic: str, properties: Mapping[str, str | None]) -> None:
-        """Merges properties into those of a topic; None removes a property.
+        """Merges properties into the properties of a topic; None removes a property.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent and not partitioned
