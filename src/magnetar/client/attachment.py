@@ -257,7 +257,7 @@ class Attachment(Generic[E]):
         self._waiters = Arrivals(self._loop)
         self._assigned: Assigned | None = None
         """The topic's new broker, as the former broker named it when it closed the producer or consumer;
-        None: it named no broker, or the name was used already.
+        None: the former broker named no broker, or the name was used already.
         """
         self._last: TopicBroker | None = None
         """The broker that the producer or consumer was attached to last; None: it was not attached to a
