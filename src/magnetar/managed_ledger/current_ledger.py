@@ -63,7 +63,7 @@ class CurrentLedger:
         self.made_ms = 0
 
     def begin(self, writer: LedgerWriter, summary: LedgerSummary, made_ms: int) -> None:
-        """Makes a new, empty ledger the current one."""
+        """Makes a new, empty ledger the current ledger."""
         self.writer, self.summary, self.made_ms = writer, summary, made_ms
         self.entries = self.size = 0
 

@@ -343,7 +343,7 @@ class Cursor:
         return cleared, False
 
     def remaining_bits(self, ledger_id: int, entry_id: int) -> int | None:
-        """Returns the bits of a batch's messages that are still to be delivered; None: all of them."""
+        """Returns the bits of a batch's messages that are still to be delivered; None: all messages."""
         return self.state.batches.get((ledger_id, entry_id))
 
     def reset(self, position: Position) -> None:

@@ -332,7 +332,7 @@ class CursorStorage:
         self._pause = max(self._interval, min(cost * _COST_TO_PAUSE, _LONGEST_PAUSE))
 
     async def _switch_ledger(self) -> None:
-        """Replaces the ledger: writes a new one, names it in the record, then deletes the old one."""
+        """Replaces the ledger: writes a new ledger, names it in the record, then deletes the old ledger."""
         try:
             await self._begin_ledger()
         except ManagedLedgerFenced as error:

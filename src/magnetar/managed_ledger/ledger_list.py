@@ -31,7 +31,7 @@ class LedgerList:
         return self._by_id.get(ledger_id)
 
     def last_stored(self) -> Position:
-        """Returns the position of the last entry; if there is no entry, the position before the first."""
+        """Returns the position of the last entry or, without entries, the position before the first entry."""
         for summary in reversed(list(self)):
             if summary.entries:
                 return (summary.ledger_id, summary.entries - 1)

@@ -114,7 +114,7 @@ class LedgersRecord:
             await self.let_go(summary)
 
     def merge(self, changes: Mapping[str, str | None]) -> None:
-        """Merges properties (None removes one), which are stored when the record is next written."""
+        """Merges properties (None removes a property), which are stored when the record is next written."""
         merged = {**self.properties, **changes}
         self.properties = {key: value for key, value in merged.items() if value is not None}
 

@@ -157,7 +157,7 @@ class Offloader:
             await finished(self._io.loop, self._running)
 
     def _next(self) -> LedgerSummary | None:
-        """Returns the oldest ledger that is due to be offloaded; None if none is due."""
+        """Returns the oldest ledger that is due to be offloaded; None: no ledger is due."""
         policy = self.policy
         if policy is None:
             return None

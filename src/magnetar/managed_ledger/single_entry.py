@@ -42,7 +42,7 @@ class SingleEntries:
         writer.set_listener(self)
 
     def append(self, *parts: bytes) -> int:
-        """Appends an entry, or several entries that belong together; returns the id of the last, without
+        """Appends an entry, or several entries that belong together; returns the last entry's id without
         waiting.
 
         :raises LedgerClosed: the ledger has failed
