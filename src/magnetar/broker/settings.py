@@ -139,7 +139,7 @@ class BrokerSettings:
         """Checks that this broker serves topics of that kind.
 
         :raises NotAllowed: this broker does not serve topics of that kind
-        :raises NamespaceNotFound: the namespace is that of another broker's health checks
+        :raises NamespaceNotFound: the namespace belongs to another broker's health checks
         """
         if heartbeat_of(name.namespace_name) not in (None, self.broker_id):
             raise NamespaceNotFound("Namespace not found")

@@ -261,7 +261,7 @@ class ClusterAdmin:
 
 
 class NamespaceClusterAdmin:
-    """Administration of the clusters of a namespace: which may serve it, and which it is replicated to.
+    """Administration of a namespace's clusters: the clusters that may serve it, and its replication clusters.
 
     Namespaces are given as ``tenant/namespace`` or ``tenant/cluster/namespace``.
     """

@@ -86,7 +86,7 @@ class TopicTransactionAdmin:
         """Returns ``TransactionBufferInternalStats``: the system topics with the snapshots of a topic.
 
         :param metadata: add the metadata of each ledger
-        :raises NotFound: transactions are disabled, or no topic of the namespace has had any
+        :raises NotFound: transactions are disabled, or no topic of the namespace has had transactions
         :raises TopicNotFound: no such topic
         """
         snapshots = self._broker.topics.snapshots

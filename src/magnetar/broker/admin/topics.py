@@ -327,10 +327,8 @@ class TopicAdmin:
     # Positions
 
     async def last_message(self, topic: str) -> tuple[tuple[int, int], int]:
-        """Returns the position of a topic's last message and the number of messages in its batch; 0 if it is
-        not in a batch.
-
-        The entry id is -1 when nothing is stored.
+        """Returns the position of a topic's last message and the number of messages in its batch; 0 if the
+        message is not in a batch. The entry id is -1 when nothing is stored.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -379,7 +377,7 @@ class TopicAdmin:
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
         """Returns ``PartitionedTopicStats``: the sums over all partitions and, with ``per_partition``, the
-        statistics of each.
+        statistics of each partition.
 
         :raises TopicNotFound: no such partitioned topic
         """

@@ -432,7 +432,7 @@ class Connection:
 
     def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
         """Starts a task that answers the client; if it fails unexpectedly, the connection is closed, because
-        the client would wait forever."""
+        the client would otherwise wait forever."""
         task = self.broker.client_tasks.start(work, name)
         task.add_done_callback(self._task_ended)
         return task

@@ -100,7 +100,7 @@ def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | No
 
 
 def bits_left(remaining: int | None, size: int) -> int | None:
-    """Returns the bits of the messages of a batch that are still to be delivered; None: all ``size`` of them.
+    """Returns the bits of a batch's messages that are still to be delivered; None: all ``size`` messages.
 
     The cursor keeps the acknowledgements as clients sent them, possibly for more messages than the batch has.
     """

@@ -96,7 +96,7 @@ KEYS_WAIT = Reason.KEYS_WAIT
 WHATEVER_IS_LEFT = frozenset(
     {NO_CONSUMER, TAKEOVER, READING, READ_FAILED, TURN, FILTER, DELAYED, AT_END, MOVING}
 )
-"""The reasons that apply even if no entries are left to send; other reasons apply only if some are left."""
+"""The reasons that apply even if no entries are left to send; other reasons require that entries are left."""
 
 
 class Waiting:

@@ -26,10 +26,10 @@ TIGHT_REQUESTS_HIGH_WATER = 256 * 1024
 """Replaces :data:`REQUESTS_HIGH_WATER` while all connections together exceed their budget."""
 
 UNSENT_BUDGET = 64 * 1024 * 1024
-"""The number of unsent bytes of all connections at which the limits of each are tightened."""
+"""The number of unsent bytes of all connections at which the limits of each connection are tightened."""
 
 _END = 4
-"""The multiple of the budget at which the connections with most unsent bytes are closed."""
+"""The multiple of the budget at which the connections with the most unsent bytes are closed."""
 
 _RECOUNT_SECONDS = 0.1
 

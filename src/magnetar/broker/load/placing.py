@@ -42,7 +42,7 @@ class PlacementStrategy(Protocol):
 
 
 class LeastLongTermMessageRate:
-    """Chooses the broker with the lowest long-term message rate among those that are not overloaded."""
+    """Chooses the broker with the lowest long-term message rate among the brokers that are not overloaded."""
 
     def choose(
         self,

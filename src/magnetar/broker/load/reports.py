@@ -157,7 +157,7 @@ class Resources:
 
     @property
     def most(self) -> float:
-        """Returns the highest usage of a resource, 1.0 for all of it; memory does not count, as in Pulsar."""
+        """Returns the highest usage of a resource (1.0: fully used); memory does not count, as in Pulsar."""
         used = (self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
         return max(0.0, *(each.percent for each in used)) / 100
 

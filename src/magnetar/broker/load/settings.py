@@ -77,7 +77,7 @@ class SplitSettings:
     max_throughput: float = 100.0 * 1024 * 1024
     """The throughput of a bundle above which it is split: incoming and outgoing bytes per second together."""
     max_bundles: int = 128
-    """The number of bundles of a namespace at which no more of them are split
+    """The number of bundles of a namespace at which no more bundles are split
     (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
     """The algorithm for requests that name no algorithm (defaultNamespaceBundleSplitAlgorithm)."""

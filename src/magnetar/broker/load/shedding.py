@@ -37,7 +37,7 @@ class Move:
     why: str
     """The reason for the move, with numbers."""
     target: str | None = None
-    """The broker that the bundle moves to; None: placement chooses one."""
+    """The broker that the bundle moves to; None: placement chooses a broker."""
 
 
 class Shedder(Protocol):

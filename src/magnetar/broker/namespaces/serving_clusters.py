@@ -1,5 +1,5 @@
-"""The clusters that serve the topics of a namespace: those that the namespace lists (PIP-321). A cluster that
-is not listed redirects clients to a peer cluster that is listed.
+"""The clusters that serve a namespace's topics: the clusters that the namespace lists (PIP-321). A cluster
+that is not listed redirects clients to a peer cluster that is listed.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class DispatchRate:
 
 @dataclass(frozen=True, slots=True)
 class GroupRates:
-    """Limits of a resource group, per second; 0 or less for none."""
+    """Limits of a resource group, per second; 0 or less: no limit."""
 
     publish_messages: int = 0
     publish_size: int = 0

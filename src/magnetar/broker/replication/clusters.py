@@ -219,7 +219,7 @@ class InFlightBytes:
         self._limit = limit
         self.used = 0
         self._of: dict[BaseReplicator, int] = {}
-        """The bytes in flight of each replicator, without replicators that have none."""
+        """The bytes in flight of each replicator, without replicators that have no bytes in flight."""
         self._waiting: dict[BudgetTaker, None] = {}
         self._planned = False
 

@@ -104,7 +104,7 @@ class Replicator(BaseReplicator):
         self._dropping = False
         """Whether the other cluster drops entries, as duplicates, that it never received.
 
-        Entries are then sent one by one, until the other cluster accepts one.
+        Entries are then sent one by one, until the other cluster accepts an entry.
         """
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
@@ -471,7 +471,7 @@ class Replicator(BaseReplicator):
     # Ending
 
     def tick(self, seconds: float) -> bool:
-        """Updates rates over the last window; returns whether there is still traffic."""
+        """Updates the rates over the last ``seconds``; returns whether there is still traffic."""
         self.sent.tick(seconds)
         self.expired.tick(seconds)
         if not self._in_flight.count:

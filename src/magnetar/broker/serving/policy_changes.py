@@ -25,7 +25,7 @@ async def apply_changed(
 ) -> None:
     """Applies changed policies to the topics of a namespace, or to one topic and its partitions.
 
-    If this fails for one topic, the others are processed before the error is raised.
+    If this fails for one topic, the other topics are processed before the error is raised.
 
     :param namespace: the namespace; None: the policies of all namespaces may have changed
     :param topic: the topic; None: the policies of all topics of the namespace may have changed

@@ -30,7 +30,7 @@ _FORGOTTEN_SECONDS = 600.0
 
 
 class Recoveries:
-    """The queue of recoveries. Topics that a client waits for come before the others; within each group,
+    """The queue of recoveries. Topics that a client waits for come before other topics; within each group,
     first come, first served.
 
     If a client waits for a topic, the topics on which this topic depends must be marked with :meth:`hurry`,

@@ -38,7 +38,7 @@ MIGRATED = "migrated"
 
 
 def persistent(topic: AnyTopic) -> Topic:
-    """Returns the topic as a persistent one.
+    """Returns the topic, typed as a persistent topic.
 
     :raises PersistentTopicRequired: the topic is non-persistent
     """

@@ -123,7 +123,7 @@ class AnyReplicating(Protocol):
         ...
 
     def tick(self, seconds: float) -> bool:
-        """Updates rates over the last window; returns whether there is still traffic."""
+        """Updates the rates over the last ``seconds``; returns whether there is still traffic."""
         ...
 
 
@@ -314,7 +314,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     def tick(self, seconds: float) -> bool:
-        """Updates rates over the last window; returns whether there is still traffic."""
+        """Updates the rates over the last ``seconds``; returns whether there is still traffic."""
 
     # Ending
 

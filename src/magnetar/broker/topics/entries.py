@@ -47,8 +47,8 @@ def batch_size_or_zero(entry: bytes) -> int:
 async def last_message(
     ledger: ManagedLedger, transactions: TransactionBuffer | None = None
 ) -> tuple[Position, int]:
-    """Returns the position of the last message and the number of messages in its batch; 0 if it is not in a
-    batch.
+    """Returns the position of the last message and the number of messages in its batch; 0 if the message is
+    not in a batch.
 
     Markers, and messages of open or aborted transactions, are skipped. If no message is stored, or all are
     trimmed, the entry id is -1.

@@ -150,8 +150,8 @@ class Topic(BaseTopic[Subscription]):
         """Creates the transaction buffer; None, like :attr:`open_pending`, if the topic cannot have
         transactions."""
         self.open_pending: OpenPending | None = None
-        """Opens the pending acknowledgements of a subscription; if the last argument is False and the
-        subscription has none, returns None instead of creating them."""
+        """Opens the pending acknowledgements of a subscription; if they do not exist and the last argument is
+        False, returns None instead of creating them."""
         self._log_tenures: dict[str, Tenure] = {}
         """The tenures of pending-ack logs, by the name of the subscription."""
         self.followers = Followers()
@@ -271,7 +271,8 @@ class Topic(BaseTopic[Subscription]):
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
+            transaction
         :raises NotAllowed: transactions are disabled
         :raises BrokerError: the end cannot be stored now
         """
@@ -504,7 +505,7 @@ class Topic(BaseTopic[Subscription]):
     # Figures
 
     def tick(self, seconds: float) -> bool:
-        """Updates rates over the last window; returns whether there is still traffic."""
+        """Updates the rates over the last ``seconds``; returns whether there is still traffic."""
         reader = self.managed_ledger.reader
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed

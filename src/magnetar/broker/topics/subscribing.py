@@ -76,8 +76,8 @@ class Subscriptions(dict[str, S], ABC):
         :raises SubscriptionNotFound: the subscription is missing and ``create`` is false
         :raises magnetar.errors.InvalidName: the subscription is missing, and its name is not valid
         :raises ProducerBusy: the subscription is missing, and its name is reserved
-        :raises NotAllowed: the existing subscription is durable and the requested one is not, or the other
-            way round; or a limit is reached
+        :raises NotAllowed: only one of the existing and the requested subscription is durable; or a limit is
+            reached
         :raises ServiceNotReady: the subscription is missing, and the topic is closing or lost
         """
         known = self.get(name)

@@ -109,8 +109,8 @@ class Authenticating:
     """Authenticates one connection: at CONNECT, and again whenever the result may have changed.
 
     The conversation is Pulsar's (PIP-30): CONNECT contains the first credentials; AUTH_CHALLENGE asks for new
-    credentials before the old ones expire, and AUTH_RESPONSE contains the new ones. A client that does not
-    answer is disconnected.
+    credentials before the old credentials expire, and AUTH_RESPONSE contains the new credentials. A client
+    that does not answer is disconnected.
     """
 
     __slots__ = ("_asked", "_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")

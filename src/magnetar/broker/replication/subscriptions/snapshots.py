@@ -1,6 +1,4 @@
-"""Snapshots of replicated subscriptions: the one in progress, and snapshots that a subscription has not
-passed.
-"""
+"""Snapshots of replicated subscriptions: in progress, or not passed by a subscription yet."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ class SnapshotCache:
     """The snapshots that a subscription has not passed yet, in the order of their local positions.
 
     A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the other snapshots,
-    the one whose neighbours are closest to each other is dropped. So a subscription that lags far behind
+    the snapshot whose neighbours are closest to each other is dropped. So a subscription that lags far behind
     finds snapshots all along its backlog, and not only at the end.
     """
 
@@ -77,7 +75,7 @@ class SnapshotCache:
 class PendingSnapshot:
     """A snapshot in progress: the clusters that have answered, and their positions.
 
-    With one other cluster there is one round; with more there are two.
+    With one other cluster there is one round; with several other clusters there are two rounds.
 
     When a cluster answers, a message that it has from a third cluster may not have arrived in the local
     cluster yet. The third cluster's answer in the second round comes after that message. So the snapshot has
