@@ -271,8 +271,7 @@ class Topic(BaseTopic[Subscription]):
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
-            transaction
+        :param low_water: the number up to which all the coordinator's transactions have ended, or -1
         :raises NotAllowed: transactions are disabled
         :raises BrokerError: the end cannot be stored now
         """
