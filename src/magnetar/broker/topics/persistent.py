@@ -271,7 +271,7 @@ class Topic(BaseTopic[Subscription]):
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
 
-        :param low_water: the number up to which all the coordinator's transactions have ended, or -1
+        :param low_water: the coordinator's transactions up to this number have ended; -1: no transaction
         :raises NotAllowed: transactions are disabled
         :raises BrokerError: the end cannot be stored now
         """
