@@ -77,9 +77,9 @@ _SUBSCRIPTION = ("subscription_name", "str", "the name of the subscription")
 _START = (
     "start_message_id",
     "MessageId | timedelta",
-    "the start position: the id of a message, which is itself read only with ``start_message_id_inclusive``; "
-    "``MessageId.earliest`` or ``MessageId.latest``; or the maximum age of the first message, a timedelta in "
-    "whole seconds",
+    "the start position: ``MessageId.earliest`` or ``MessageId.latest``; or the id of a message, after which "
+    "reading starts (with ``start_message_id_inclusive``, this message is also read); or the maximum age of "
+    "the first message, a timedelta in whole seconds",
 )
 _TOPICS = ("topics", "Sequence[str]", "the names of the topics")
 _CONSUMER = ("options", "ConsumerOptions")

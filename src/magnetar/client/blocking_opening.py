@@ -193,8 +193,8 @@ class BlockingOpening(ABC):
         :param topic: the name of a topic; a short name is in the namespace ``public/default``
         :param producer_name: a name that is unique among the producers of the topic. None: the broker chooses
             a name
-        :param initial_sequence_id: the first message gets the sequence id after this one. None: the last
-            sequence id that the broker has stored for this producer name, or -1
+        :param initial_sequence_id: the first message gets this number plus 1 as its sequence id. None: the
+            last sequence id that the broker has stored for this producer name, or -1
         :param send_timeout_millis: maximum time to wait for a receipt before a message fails, in
             milliseconds; 0: no limit
         :param compression_type: the compression of payloads; a batch is compressed as a whole
@@ -211,8 +211,8 @@ class BlockingOpening(ABC):
         :param schema: a schema of ``magnetar.client.schemas``, which encodes values; or a
             :class:`ProducerSchema`, which is only declared to the broker, while payloads are sent unchanged.
             None: no schema
-        :param chunking_enabled: whether messages that are larger than the largest entry are sent in chunks;
-            cannot be combined with batching
+        :param chunking_enabled: whether messages that are larger than the maximum size of an entry are sent
+            in chunks; cannot be combined with batching
         :param encryption_key: the name of the public key for end-to-end encryption; None: no encryption
         :param crypto_key_reader: the object that returns the public key for encryption
         :param batching_type: the rule by which messages are put into batches. None: each batch contains
@@ -811,9 +811,9 @@ class BlockingOpening(ABC):
         """Creates a reader on a topic, on all its partitions, or on one partition.
 
         :param topic: the name of a topic; a short name is in the namespace ``public/default``
-        :param start_message_id: the start position: the id of a message, which is itself read only with
-            ``start_message_id_inclusive``; ``MessageId.earliest`` or ``MessageId.latest``; or the maximum age
-            of the first message, a timedelta in whole seconds
+        :param start_message_id: the start position: ``MessageId.earliest`` or ``MessageId.latest``; or the id
+            of a message, after which reading starts (with ``start_message_id_inclusive``, this message is
+            also read); or the maximum age of the first message, a timedelta in whole seconds
         :param start_message_id_inclusive: whether the reader also reads the start message
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
             time
@@ -892,9 +892,9 @@ class BlockingOpening(ABC):
         """Creates a reader of several topics.
 
         :param topics: the names of the topics
-        :param start_message_id: the start position: the id of a message, which is itself read only with
-            ``start_message_id_inclusive``; ``MessageId.earliest`` or ``MessageId.latest``; or the maximum age
-            of the first message, a timedelta in whole seconds
+        :param start_message_id: the start position: ``MessageId.earliest`` or ``MessageId.latest``; or the id
+            of a message, after which reading starts (with ``start_message_id_inclusive``, this message is
+            also read); or the maximum age of the first message, a timedelta in whole seconds
         :param start_message_id_inclusive: whether the reader also reads the start message
         :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
             time

@@ -42,8 +42,8 @@ class ProducerOptions:
     producer_name: str | None = None
     """A name that is unique among the producers of the topic. None: the broker chooses a name."""
     initial_sequence_id: int | None = None
-    """The first message gets the sequence id after this one. None: the last sequence id that the broker has
-    stored for this producer name, or -1.
+    """The first message gets this number plus 1 as its sequence id. None: the last sequence id that the
+    broker has stored for this producer name, or -1.
     """
     send_timeout_millis: int = 30000
     """Maximum time to wait for a receipt before a message fails, in milliseconds; 0: no limit."""
@@ -72,8 +72,8 @@ class ProducerOptions:
     only declared to the broker, while payloads are sent unchanged. None: no schema.
     """
     chunking_enabled: bool = False
-    """Whether messages that are larger than the largest entry are sent in chunks; cannot be combined with
-    batching.
+    """Whether messages that are larger than the maximum size of an entry are sent in chunks; cannot be
+    combined with batching.
     """
     encryption_key: str | None = None
     """The name of the public key for end-to-end encryption; None: no encryption."""

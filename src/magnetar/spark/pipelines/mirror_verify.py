@@ -20,8 +20,8 @@ from magnetar.spark.pipelines.work import Work
 
 FILTERED, IN_FLIGHT, EXPIRED, MISSING = "filtered", "in flight", "expired", "missing"
 KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
-"""The explanations for a message that the other side lacks: the first one that applies counts, and MISSING
-means that none of the others applies.
+"""The explanations for a message that the other side lacks: the first explanation that applies counts, and
+MISSING means that no other explanation applies.
 """
 
 
@@ -317,7 +317,8 @@ def ranges(lacking: DataFrame) -> DataFrame:
 
 def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
     """Returns the places at which a producer's messages are in another order on the right, with the columns
-    ``topic``, ``producer``, ``place`` (of a message on the left) and ``other`` (of its equal on the right).
+    ``topic``, ``producer``, ``place`` (of a message on the left) and ``other`` (the place of the equal
+    message on the right).
 
     A row means that a message follows its predecessor on the left, but precedes it on the right. Messages
     that only one side has are ignored. Of several equal messages, the n-th on the left corresponds to the
