@@ -91,8 +91,7 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Gives the next number to the entry that :meth:`look` has examined last, which counts as one
-        message; returns the number."""
+        """Returns the next number, for the entry that :meth:`look` examined last; it is one message."""
         self._number_one(buffer, end)
         return self.count - 1
 
