@@ -1,8 +1,9 @@
 """Dispatching of a Key_Shared subscription: all messages of a key go to one consumer, in order.
 
-Keys are hashed to slots, and each consumer has some of the slots. An entry that cannot be sent now waits, and
-so do later entries of its slot: for permits of the slot's consumer, for the slot to drain (it was reassigned
-and its former holder still has unacknowledged messages in it), or for a consumer that gets the slot.
+Keys are hashed to slots, and each consumer has some of the slots. An entry that cannot be sent now waits for
+permits of the slot's consumer, for the slot to drain (it was reassigned and its former holder still has
+unacknowledged messages in it), or for a consumer that gets the slot. Later entries of the slot wait, too.
+While entries wait for permits of a consumer, new entries of all its slots wait.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
 
 LAST_SLOT = 65535
 _END = 65536
-"""The number that follows the last slot."""
+"""The end of the last segment, one above the last slot."""
 
 Segments = list[tuple[int, KeyedMember | None]]
-"""The last slot of each segment and its holder, ascending up to :data:`_END`; None: no holder."""
+"""The last slot of each segment (of the last segment: :data:`_END`) and its holder, ascending; None: no
+holder."""
 
 
 class KeyRanges(Protocol):
@@ -122,7 +123,7 @@ class HalvedRanges:
 
 
 class StickyRanges:
-    """Each consumer has the ranges that it requested."""
+    """Each consumer has the ranges that it requested. As in Pulsar, a range may begin at 0, which is no slot."""
 
     modulo = RANGE_SLOTS
 
