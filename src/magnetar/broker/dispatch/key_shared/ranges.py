@@ -123,7 +123,7 @@ class HalvedRanges:
 
 
 class StickyRanges:
-    """Each consumer has the ranges that it requested. As in Pulsar, a range may begin at 0, which is no slot."""
+    """Each consumer has the ranges that it requested; as in Pulsar, they may contain 0, which no key has."""
 
     modulo = RANGE_SLOTS
 
