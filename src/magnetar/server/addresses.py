@@ -257,7 +257,7 @@ class NameSettings(Protocol):
 
 def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
     """Returns the accepted host names: ``own``, the machine's names, and the allowed names in the settings.
-    Web origins that are permitted to write can also read.
+    The hosts of the permitted web origins are accepted, too, because a page that may write may also read.
 
     :raises SettingsContradict: an allowed name is malformed
     """

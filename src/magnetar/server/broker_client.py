@@ -224,8 +224,8 @@ def _files(settings: ServingSettings, authentication: Authentication | None) -> 
 
 
 class HttpPeerAdmin:
-    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. Opens a connection for each call, because calls
-    are rare.
+    """The HTTP client of other brokers' admin interfaces, with a new connection for each call, because calls
+    are rare. See :class:`magnetar.broker.ownership.peers.PeerAdmin`.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class MetadataPlaces(NamedTuple):
     bookkeeper: EnsembleAddress
     """The ensemble with BookKeeper's metadata, without a path."""
     ledgers: str
-    """The path of the ledgers' metadata in that ensemble."""
+    """The path of the ledgers' metadata in the ensemble :attr:`bookkeeper`."""
 
     @property
     def own_bookkeeper(self) -> bool:

@@ -165,10 +165,11 @@ async def _make_json(
     check: bool = False,
     joins: str = "",
 ) -> None:
-    """Creates a record; an existing record is kept, except for the list ``joins``.
+    """Creates a record; an existing record is kept, but its list ``joins`` gets the items that it lacks.
 
     :param check: whether an existing record must have the same values
-    :param joins: name of a list that new items are added to, for clusters that share a configuration store
+    :param joins: name of a list in the record to which clusters that share a configuration store add items;
+        empty: no list
     """
     while True:
         node = await store.get(path)

@@ -38,8 +38,9 @@ _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
 _BOOKIES_ASKED = 10
 _SIZE_CHECK = "magnetar/size-check"
-"""The purpose in the custom metadata of the ledger that a size check writes; after a crash, the ledger is an
-orphan."""
+"""The purpose that the custom metadata of a size check's ledger states. If a crash prevents the deletion of
+the ledger, it remains as an orphan.
+"""
 _METADATA_BYTES = 8 * 1024
 """Space for metadata, in bytes: the large entry of the size check is larger than the maximum message size by
 this number of bytes. Metadata that clients send can be larger still.

@@ -176,7 +176,7 @@ def _older_ledgers(last_known: int, ledgers: EmbeddedLedgerStore) -> StoresDisag
 async def _check_named(
     ledgers: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore, journals: list[Journal]
 ) -> None:
-    """Checks data of old releases without a journal, in which the stores record less about each other.
+    """Checks data without a journal, from an old release, whose stores record less about each other.
 
     :raises StoresDisagree: the metadata refers to ledgers that the ledger store never contained
     """

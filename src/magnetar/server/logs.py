@@ -99,7 +99,10 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 class TextLines(logging.Formatter):
-    """``time LEVEL logger text key=value …``; values are quoted if necessary, control characters escaped."""
+    """A formatter of lines ``time LEVEL logger text key=value …``.
+
+    Values are quoted if necessary, and control characters are escaped.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [_time(record), record.levelname, record.name, _one_line(_message(record))]
@@ -110,7 +113,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line."""
+    """A formatter that writes each event as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, object] = {

@@ -88,14 +88,15 @@ class Stores:
     measured: Sequence[MeasuredStore] = ()
     """The stores whose operations are measured for the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
-    """Returns, for a broker of a cluster, the function that makes its ownership, and the access to other
-    brokers; None: the broker is standalone."""
+    """For a broker of a cluster: returns the function that creates its ownership of bundles, and the access
+    to other brokers. None: the broker is standalone.
+    """
     load: Callable[[], LoadDesk] | None = None
     """Returns the load management; called after :attr:`among`. None: the broker is standalone."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
-    """Settings of these parts that can change at run time, and functions that apply their changes."""
+    """Settings of stores and load balancing that can change at run time, with functions to apply changes."""
     snapshots: Callable[[], SnapshotAccess] | None = None
-    """Returns the access to snapshots of these stores; None: stores of a cluster, without snapshots."""
+    """Returns the access to snapshots of the stores; None: stores of a cluster, without snapshots."""
 
 
 class ServingBroker:

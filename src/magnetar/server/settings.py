@@ -134,7 +134,7 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
 
 
 def offload_fields(settings: Settings) -> Mapping[str, object]:
-    """Returns the defaults for fields that the ``OffloadPolicies`` of neither the topic nor its namespace
+    """Returns the values of ``OffloadPolicies`` fields that neither the topic's nor the namespace's policies
     set.
 
     :raises SettingsContradict: the driver is not supported, or one of its settings is missing or invalid
@@ -242,8 +242,7 @@ def offload_driver(settings: Settings) -> OpenDriver:
 
 
 def retention_settings(settings: Settings) -> RetentionSettings:
-    """Returns the default retention: -1 for a limit that does not apply; if one limit is 0, nothing is
-    retained."""
+    """Returns the default retention. A limit of -1 does not apply; if one limit is 0, nothing is retained."""
     minutes, mebibytes = settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
     return RetentionSettings(
         time_ms=minutes * _MINUTE_MS if minutes >= 0 else -1,

@@ -167,9 +167,9 @@ def _row(topic: Topic) -> dict[str, object]:
 
 def forecast(topic: Topic, backlog: int, retained: int) -> int:
     """Returns the estimated size of a topic one day from now, in bytes, if publishing and consuming continue
-    at the rates of the last minute. The backlog changes by what is published and not consumed by the durable
-    subscription with the lowest rate, within the limits of expiry and quotas. Consumed messages remain for
-    the retention time.
+    at the rates of the last minute. The backlog changes by the difference between the publish rate and the
+    lowest consume rate of a durable subscription, within the limits of expiry and quotas. Consumed messages
+    remain for the retention time.
     :param backlog: the present backlog, in bytes
     :param retained: the bytes of acknowledged messages that are kept at present
     """
