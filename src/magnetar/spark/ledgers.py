@@ -20,7 +20,7 @@ class Range:
     first: int
     """The id of the first entry."""
     first_index: int
-    """Batch index of the first message in that entry."""
+    """Batch index of the first message in entry ``first``."""
     end: int
     """The exclusive end: the id after the last entry that the range includes as a whole."""
     end_index: int = 0

@@ -155,10 +155,10 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
 
 
 def _place(text: str, ends: bool) -> Place:
-    """Parses a position of ``startingOffsets`` or ``endingOffsets``: as in the JVM connector, the first or
-    the last message to read.
+    """Parses a position of ``startingOffsets`` or ``endingOffsets``: the position of the first or of the last
+    message to read, as in the JVM connector.
 
-    :param ends: whether it is the last message
+    :param ends: whether the text is the position of the last message to read
     """
     if text in _WORDS:
         return _WORDS[text]

@@ -2,7 +2,7 @@
 
     data/date=2024-05-01/batch-00000007-0.parquet
     _manifest/batch-00000007.json, _manifest/compaction-00000001.json
-    manifest.json                 all of them together, rewritten at the end of a run
+    manifest.json                 the contents of all manifests, rewritten at the end of a run
 
 A batch is written to another folder, then committed by its manifest, then moved into ``data``. If the process
 ends before the manifest is written, ``data`` contains no file of the batch; if it ends later,

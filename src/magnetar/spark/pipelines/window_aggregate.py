@@ -39,7 +39,7 @@ class WindowAggregateConfig:
     slide: str = ""
     """Distance between the starts of windows; empty: windows do not overlap."""
     watermark: str = "10 minutes"
-    """How much later than the newest message a message may be; later ones are ignored and counted."""
+    """Maximum age of a message relative to the newest one; older messages are ignored and counted."""
     time: Literal["event", "publish"] = "event"
     """The time for windows; with ``event``, messages without an event time use their publish time."""
     max_rows_per_batch: int = 1_000_000

@@ -33,7 +33,7 @@ _Buffers = tuple[memoryview, memoryview, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class CutEntry:
-    """An entry with fixed bounds, and without a sequence id."""
+    """An entry whose messages are determined, and which has no sequence id yet."""
 
     topic: str
     """The full name of the topic, with the partition if the topic is partitioned."""
