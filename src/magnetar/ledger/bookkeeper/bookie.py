@@ -403,7 +403,7 @@ class Bookie:
             self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
 
     def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
-        """Returns the first stream that expects these answers; None: no stream expects them."""
+        """Returns the ledger's first stream that expects answers for these entries; None: no stream does."""
         for stream in self._streams.get(ledger_id, ()):
             if stream.expects(first) and stream.expects(last):
                 return stream

@@ -80,7 +80,7 @@ class Answer(NamedTuple):
     status: int
     ledger_id: int
     entry_id: int
-    """The requested entry."""
+    """The id of the requested entry."""
     request_id: int
     """The number of the request; 0 if the wire format has no numbers."""
     bodies: list[bytes]

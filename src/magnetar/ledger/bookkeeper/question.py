@@ -96,7 +96,7 @@ class Question:
         return sum(status in MISSING for status in self.refused.values())
 
     def story(self) -> str:
-        """Returns the outcome of each request, for an error."""
+        """Returns the outcome of each request, for the text of an error."""
         told = (
             f"{bookie}: {'damaged' if status == Status.OK else status_name(status)}"
             for bookie, status in self.refused.items()
@@ -242,7 +242,7 @@ class LastEntries:
         return self._coverage.complete
 
     def story(self) -> str:
-        """Returns the outcome of each request, for an error."""
+        """Returns the outcome of each request, for the text of an error."""
         return ", ".join(f"{bookie}: {status_name(status)}" for bookie, status in self.answers.items())
 
     async def ask(self) -> None:

@@ -39,7 +39,7 @@ class PlacementSettings(NamedTuple):
 
 
 class RackPlacement:
-    """A ``Placement``. Doubtful bookies are chosen only if there are not enough others."""
+    """A ``Placement`` by racks and groups. Doubtful bookies are chosen only if there are too few others."""
 
     def __init__(
         self,

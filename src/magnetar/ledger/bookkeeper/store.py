@@ -75,11 +75,11 @@ class ClientFigures(NamedTuple):
     pending_bytes: int
     """The bytes of unanswered adds, over all bookies."""
     replaced: int
-    """The number of bookies replaced in ensembles; like the next counts, since the store was opened."""
+    """The number of bookies replaced in ensembles since the store was opened."""
     fenced: int
-    """The number of writers that ended because their ledger was opened for recovery."""
+    """The number of writers ended since the store was opened because their ledger was being recovered."""
     failed: int
-    """The number of writers that ended for other reasons before they were closed."""
+    """The number of writers ended for other reasons, before they were closed, since the store was opened."""
 
 
 class BookKeeperLedgerStore:

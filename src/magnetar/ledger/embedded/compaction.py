@@ -167,7 +167,7 @@ class Compaction:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Makes compaction run without waiting for its intervals and without pauses, while space is short."""
+        """Sets whether space is short; while it is, compaction waits for no intervals and makes no pauses."""
         self._urgent = urgent
         if urgent:
             self._not_before = self._io.loop.time()

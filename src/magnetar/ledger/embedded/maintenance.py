@@ -43,7 +43,7 @@ class LogStart(NamedTuple):
 
     segment_id: int
     sequence: int
-    """The sequence number of the first group of that segment."""
+    """The sequence number of the first group of the segment where the replay will begin."""
 
 
 class Maintenance:

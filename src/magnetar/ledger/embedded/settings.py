@@ -36,7 +36,7 @@ class EmbeddedSettings:
     reads_in_flight_bytes: int = 32 << 20
     """The maximum number of bytes that all readers together have requested and not yet received."""
     coalesce_gap_bytes: int = 16 << 10
-    """Two runs of a ledger with a smaller gap between them are read together."""
+    """The gap in bytes below which two runs of a ledger are read together."""
     index_cache_bytes: int = 16 << 20
     """The maximum size of cached indexes of sealed segments."""
     open_segments: int = 64
@@ -55,7 +55,7 @@ class EmbeddedSettings:
     gc_wait_seconds: float = 0.0
     """The minimum time in seconds between two searches for segments to rewrite."""
     minor_compaction_threshold: float = 0.2
-    """A sealed segment with a smaller live share is rewritten by a minor compaction."""
+    """The share of live bytes, 0 to 1, below which a minor compaction rewrites a sealed segment."""
     minor_compaction_interval: float = 0.0
     """Seconds between minor compactions; 0: whenever a segment is due."""
     major_compaction_threshold: float = 0.5
@@ -74,7 +74,7 @@ class EmbeddedSettings:
     sorted_run_bytes: int = 64 << 10
     """The runs of a segment count as long if their average length is at least this number of bytes."""
     small_segments: int = 8
-    """The number of sealed segments below half the normal size at which they are merged."""
+    """Sealed segments below half the normal size are merged when there are at least this many of them."""
     cursor_write_interval: float = 0.1
     """The seconds between two writes of a changed cursor; see ``LedgerStore.cursor_write_interval``."""
 

@@ -15,8 +15,8 @@ COMPONENT = b"metadata-journal"
 """The ``component`` in the custom metadata of a journal's ledgers."""
 
 CONTINUES = "magnetar/continues"
-"""The key in the custom metadata for the id of the ledger that this one continues. A journal's first ledger
-does not have this key.
+"""The key in a ledger's custom metadata for the id of the previous ledger of the journal. A journal's first
+ledger does not have this key.
 """
 
 _HEADER = struct.Struct("<4sBBH16sqqQ")
