@@ -202,7 +202,7 @@ class Disk(Protocol):
 
     @property
     def root(self) -> str:
-        """The absolute path of the root in the file system; empty: the root has no path there."""
+        """The absolute path of the root in the file system; empty: the root has no such path."""
         ...
 
     def open(

@@ -51,8 +51,7 @@ class TlsFiles:
         return tuple(Path(name) for name in named if name)
 
     def showing(self, own: tuple[str, str] | None) -> TlsFiles:
-        """Returns these files with the certificate and key files in ``own`` instead; unchanged if ``own`` is
-        None."""
+        """Returns these files, but with the certificate and key files that ``own`` names; None: unchanged."""
         if own is None:
             return self
         return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")

@@ -40,7 +40,7 @@ class S3Settings:
     block_bytes: int = DEFAULT_BLOCK_BYTES
     read_bytes: int = DEFAULT_READ_BYTES
     role: str = ""
-    """The ARN of the role that is assumed with these credentials for all requests; empty: no role."""
+    """The ARN of the role that is assumed with the credentials for all requests; empty: no role."""
     role_session: str = DEFAULT_ROLE_SESSION
     """The name of the role's session in Amazon's logs."""
     cluster: str = ""

@@ -444,7 +444,7 @@ def _read_message_id(buffer: bytes, position: int, end: int, run: AckRun, index:
 
 
 def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
-    """Returns (consumer id, permits) of the complete FLOW frame at ``position``; None if it is not plain."""
+    """Returns (consumer id, permits) of the complete FLOW frame at ``position``; None: other fields, too."""
     end = position + _COMMAND + _size_at(buffer, position + 4)
     position += _BODY
     if (

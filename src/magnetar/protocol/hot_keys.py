@@ -10,9 +10,9 @@ from array import array
 from binascii import Error, a2b_base64
 
 RING_SLOTS = 65535
-"""The modulo of subscriptions with consistent hashing: slots 1 … 65535, each with one remainder."""
+"""The modulo of subscriptions with consistent hashing: the slot is the remainder plus 1, so 1 … 65535."""
 RANGE_SLOTS = 65536
-"""The modulo of subscriptions with hash ranges: slots 1 … 65535, where the remainder 0 counts as 1."""
+"""The modulo of subscriptions with hash ranges: the slot is the remainder, or 1 if the remainder is 0."""
 
 NO_KEY = b"NONE_KEY"
 """Stands for the key of an entry whose metadata cannot be read."""

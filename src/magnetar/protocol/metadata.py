@@ -154,7 +154,7 @@ def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
 
 
 def chunks_follow(metadata: MessageMetadata) -> bool:
-    """Whether this is a chunk other than the last one of its message."""
+    """Whether an entry with this metadata is a chunk, but not the last one of its message."""
     return metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1
 
 
