@@ -33,9 +33,7 @@ _LOW_WATER = Parameter("lowWaterMarks", "truth", "false")
 
 
 def _number(name: str) -> Callable[[Request], int | None]:
-    """Returns the shape of a query parameter that is a number; its value is None if the parameter is
-    absent.
-    """
+    """Returns a shape that takes a query parameter, which is a number, from a request; None: it is absent."""
 
     def shape(request: Request) -> int | None:
         text = request.query.get(name)

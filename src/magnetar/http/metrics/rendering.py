@@ -148,7 +148,7 @@ def _by_system(
     topics: Sequence[TopicMetrics],
 ) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
     """Divides topics into system topics (their local names begin with ``__``) and others; yields empty pieces
-    meanwhile.
+    meanwhile, so that the caller can pause.
     """
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
@@ -319,7 +319,7 @@ def bounded(
     topics: Sequence[TopicMetrics], most: int
 ) -> Generator[str, None, tuple[Sequence[TopicMetrics], dict[str, int]]]:
     """Returns the topics that get series of their own, and the number of the other topics by tenant; yields
-    empty pieces meanwhile.
+    empty pieces meanwhile, so that the caller can pause.
 
     Each tenant has an equal share of the series. A tenant that needs less keeps all its series, and the rest
     of its share goes to other tenants.
@@ -358,7 +358,7 @@ def bounded(
 
 def given_up(snapshot: MetricsSnapshot) -> Iterator[str]:
     """Frees the metrics of topics in small steps, because freeing many objects at once takes long; yields an
-    empty piece after each step.
+    empty piece after each step, so that the caller can pause.
     """
     while snapshot.topics:
         del snapshot.topics[-_TOPICS_A_PIECE:]

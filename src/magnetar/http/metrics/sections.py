@@ -160,10 +160,11 @@ def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> 
 def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     """Yields metrics of the reasons why messages wait, which only Magnetar has.
 
-    Only a subscription that waits has a sample, so the number of samples is the number of waiting
-    subscriptions. A topic has one sample for each reason why messages were refused.
+    Also yields empty pieces at regular intervals, so that the caller can pause. Only a subscription that
+    waits has a sample, so the number of samples is the number of waiting subscriptions. A topic has one
+    sample for each reason why messages were refused.
 
-    :param rows: the labels and the metrics of each topic; an empty piece is yielded at regular intervals
+    :param rows: the labels and the metrics of each topic
     """
     waiting: list[tuple[str, Number]] = []
     refused: list[tuple[str, Number]] = []
@@ -182,7 +183,9 @@ def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     """Yields metrics of topics with replication or shadow topics.
 
-    :param rows: the labels and the metrics of each topic; an empty piece is yielded after every 100 topics
+    Also yields an empty piece after every 100 topics, so that the caller can pause.
+
+    :param rows: the labels and the metrics of each topic
     """
     known: list[tuple[str, ReplicationMetrics]] = []
     shadows: list[tuple[str, ReplicationMetrics]] = []

@@ -225,7 +225,7 @@ def fields(table: Mapping[str, Field]) -> Check:
 
 
 def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
-    """Returns the shape of a body that ``check`` checks.
+    """Returns a shape that takes the body of a request and checks it with ``check``.
 
     :param required: the reason with which an empty body is refused; None: an empty body is accepted, and
         removes the stored value
@@ -272,7 +272,7 @@ def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
 
 
 def cap(name: str) -> Shape:
-    """Returns the shape of a body that is a whole number, 0 or more."""
+    """Returns a shape that takes a whole number, 0 or more, from the body of a request."""
     return at_least(0, body(whole(), name), f"{name} must be 0 or more")
 
 
@@ -293,17 +293,17 @@ def message_position(value: object, name: str = "messageId") -> tuple[int, int]:
 
 
 def string_list(name: str) -> Shape:
-    """Returns the shape of a body that is a list of strings."""
+    """Returns a shape that takes a list of strings from the body of a request."""
     return lambda request: texts(name, request.json())
 
 
 def flag(name: str, default: bool = False) -> Callable[[Request], bool]:
-    """Returns the shape of a query parameter that is true or false."""
+    """Returns a shape that takes a query parameter, which is true or false, from a request."""
     return lambda request: request.flag(name, default)
 
 
 def query(name: str, default: str | None = None) -> Callable[[Request], str | None]:
-    """Returns the shape of a query parameter that is a string."""
+    """Returns a shape that takes a query parameter, which is a string, from a request."""
     return lambda request: request.query.get(name, default)
 
 

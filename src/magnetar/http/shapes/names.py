@@ -148,17 +148,17 @@ RESOURCE_GROUP = _in_path(resource_group_of)
 
 
 def variable(name: str) -> Callable[[Request], str]:
-    """Returns the shape of a path variable."""
+    """Returns a shape: a function that takes a variable of the path from a request."""
     return lambda request: request.variables[name]
 
 
 def optional_variable(name: str) -> Callable[[Request], str | None]:
-    """Returns the shape of a path variable that only some paths of an endpoint contain."""
+    """Returns a shape that takes a path variable from a request; None: the path does not contain it."""
     return lambda request: request.variables.get(name)
 
 
 def number_in_path(name: str) -> Callable[[Request], int]:
-    """Returns the shape of a number in the path; with any other text, the path counts as unknown (404)."""
+    """Returns a shape that takes a number from the path; for any other text, the path is unknown (404)."""
 
     def shape(request: Request) -> int:
         try:

@@ -143,7 +143,7 @@ OFFLOAD = fields(
 
 
 def optional(check: Check, name: str) -> Shape:
-    """Returns the shape of a body that ``check`` checks; an empty body removes the stored value."""
+    """Returns a shape that takes the body, and checks it with ``check``; an empty body removes the value."""
     return body(check, name, required=None)
 
 
