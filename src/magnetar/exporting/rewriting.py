@@ -76,7 +76,7 @@ def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict
 
 
 def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
-    """Returns a version of a schema; positions of earlier versions have the ids of the ledgers' copies.
+    """Returns a schema entry whose positions of earlier versions have the ids of the ledgers' copies.
 
     :raises NotExported: the entry is not a schema
     """

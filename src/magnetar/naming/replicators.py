@@ -42,7 +42,7 @@ def cursor_name(prefix: str, remote: str) -> str:
 
 
 def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
-    """Returns the cluster whose replicator has a producer of that name; None if the producer belongs to a
+    """Returns the cluster whose replicator has a producer with this name; None if the producer belongs to a
     client.
 
     Every name that begins with the prefix and a dot belongs to a replicator. For the producer of a source
@@ -57,7 +57,7 @@ def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
 
 
 def cluster_of_cursor(prefix: str, name: str) -> str | None:
-    """Returns the cluster whose replicator has a cursor of that name; None for any other cursor.
+    """Returns the cluster whose replicator has a cursor with this name; None for any other cursor.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -91,7 +91,7 @@ def shadow_cursor(prefix: str, shadow: TopicName) -> str:
 
 
 def is_shadow_cursor(prefix: str, name: str) -> bool:
-    """Whether a cursor of that name is for a shadow topic.
+    """Whether a cursor with this name is for a shadow topic.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -108,7 +108,7 @@ def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
 
 
 def source_of_producer(prefix: str, producer_name: str) -> str | None:
-    """Returns the source topic that has a producer of that name; None for any other producer.
+    """Returns the source topic that has a producer with this name; None for any other producer.
 
     :param prefix: ``replicatorPrefix``
     """

@@ -204,7 +204,7 @@ class TopicName:
 
     @property
     def is_transaction_log(self) -> bool:
-        """Whether a managed ledger of that name is a transaction log of a coordinator or a subscription."""
+        """Whether a managed ledger with this name is a transaction log of a coordinator or a subscription."""
         return self.local.endswith(PENDING_ACK_SUFFIX) or (
             str(self.namespace_name) == SYSTEM and self.local.startswith(("__transaction_log_", COORDINATORS))
         )

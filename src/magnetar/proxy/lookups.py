@@ -172,7 +172,7 @@ def _redirect(service: ProxyService) -> BaseCommand:
 
 
 def _through_proxy(url: str) -> BaseCommand:
-    """Returns a lookup answer with the same URL for both addresses.
+    """Returns a lookup answer with one URL in both fields: the address without TLS, and the one with TLS.
 
     The client may use TLS to the proxy even if the proxy uses none to the brokers, and the other way round.
     """

@@ -87,7 +87,7 @@ _OF_SUPERUSERS: frozenset[Operation] = frozenset(
 )
 """Operations on namespaces that only superusers may perform, because they concern brokers and bookies."""
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
-"""Superusers set this policy for a namespace, tenant admins for a topic."""
+"""Setting delayed delivery: for a namespace, only superusers may do this; for a topic, tenant admins, too."""
 _OF_THE_NAMESPACE: frozenset[Operation] = frozenset({TopicOperation.GET_BUNDLE_RANGE})
 """Operations on a topic that need a permission on the namespace."""
 Actions = Set[str]

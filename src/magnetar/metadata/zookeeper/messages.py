@@ -161,7 +161,7 @@ def create(path: str, value: bytes, *, ephemeral: bool = False, sequential: bool
 
 
 def delete(path: str, version: int) -> bytes:
-    """Returns the request DELETE, or CHECK, which only occurs in a MULTI.
+    """Returns a request DELETE or CHECK, which have the same form; CHECK only occurs in a MULTI.
 
     :param version: the expected version; -1: any
     """
@@ -184,7 +184,7 @@ def set_data(path: str, value: bytes, version: int) -> bytes:
 
 
 def read(path: str) -> bytes:
-    """Returns a request EXISTS, GET_DATA or GET_CHILDREN, without a watch."""
+    """Returns a request EXISTS, GET_DATA or GET_CHILDREN, which have the same form, without a watch."""
     into = bytearray()
     put_text(into, path)
     put_bool(into, False)
