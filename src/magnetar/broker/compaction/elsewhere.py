@@ -32,7 +32,7 @@ _RESTS = 3.0
 _LONGEST_SECONDS = 0.25
 """The longest pause between two steps, in seconds."""
 _LATELY_SECONDS = 0.1
-"""How long after the last publish clients count as publishing, in seconds."""
+"""Clients count as publishing for this time after the last publish, in seconds."""
 
 
 class Elsewhere:

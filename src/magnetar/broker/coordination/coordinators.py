@@ -61,9 +61,8 @@ _MOST_ASKED = 100
 """The maximum number of transactions of one coordinator about which one search asks another broker."""
 _READY = "Ready"
 _LOADED = "recoverStartTime"
-"""The field of ``TransactionCoordinatorStats`` with the time when the coordinator was loaded. The constant
-above is the value of the field ``state`` after the coordinator was loaded.
-"""
+"""The field of ``TransactionCoordinatorStats`` with the time when the coordinator was loaded. The value of
+the field ``state`` is then :data:`_READY`."""
 
 
 def log_name(number: int) -> str:

@@ -332,8 +332,8 @@ class WaitingPositions:
         return marks is not None and marks.find(1, base + first, base + end) >= 0
 
     def marks_of(self, ledger_id: int, first: int, end: int) -> bytes | bytearray:
-        """Returns the marks of entries [first, end) of a ledger, a byte 0 or 1 each; missing ones at the end
-        are 0."""
+        """Returns a byte for each of entries [first, end) of a ledger: 1 if the entry is in the set,
+        otherwise 0. The result may be shorter; entries after its end are not in the set."""
         marks = self._marks.get(ledger_id)
         return b"" if marks is None else marks[first:end]
 

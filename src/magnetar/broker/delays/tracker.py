@@ -95,7 +95,7 @@ class DelayTracker:
         self._handed_out = WaitingPositions()
         """Entries that were handed out before the cursor has read them, so that the cursor must skip them."""
         self._heap: list[int] = []
-        """Records that are in no ledger, including some of entries that no longer wait."""
+        """Records that are in no ledger; the entries of some of these records no longer wait."""
         self._unsaved = WaitingPositions()
         """The positions of the entries whose records are in the heap."""
         storage = cursor.storage

@@ -129,8 +129,9 @@ class Deduplication:
     def admit(self, name: str, first: int, highest: int) -> int:
         """Makes one entry pending if it is new; returns FRESH, DUPLICATE or UNDECIDED.
 
-        A batch is judged by its first sequence id, and raises the producer's mark to its highest one.
-        DUPLICATE: the entry is durable already; UNDECIDED: an earlier copy is still pending.
+        A batch is judged by its first sequence id; if it is new, its highest sequence id becomes the
+        producer's highest pending one. DUPLICATE: the entry is durable already; UNDECIDED: an earlier copy is
+        still pending.
         """
         if first > self._pushed.get(name, -1):
             self._pushed[name] = max(first, highest)

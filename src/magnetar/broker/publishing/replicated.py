@@ -151,7 +151,8 @@ class ReplicatedRun:
         return parts_of(verdicts)
 
     def _meets(self, checks: Admission) -> bool:
-        """Whether all entries pass the checks of their content without being looked at one by one."""
+        """Whether it is certain, without a look at single entries, that all entries pass the checks of their
+        content."""
         encrypted = not checks.encrypted or not self._all & (ENCRYPTED << LACKING)
         return encrypted and not checks.measures
 

@@ -1,7 +1,7 @@
 """Avro definitions, parsed by the rules of Java's library (Avro 1.11), which Pulsar and its clients use.
 
-These rules differ from the specification. Names may contain letters of all languages, namespaces any
-characters, and a text is a valid default of a floating-point number if Java can parse it as a number.
+These rules differ from the specification. Names may contain letters of all languages; namespaces may contain
+any characters; and a text is a valid default of a floating-point number if Java can parse it as a number.
 """
 
 from __future__ import annotations

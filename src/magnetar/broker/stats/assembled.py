@@ -242,8 +242,7 @@ _OF_NO_PARTITION: Mapping[str, object] = {
     "waitingPublishers": 0,
     "subscriptions": {},
 }
-"""Fields of ``TopicStats`` for a partitioned topic none of whose partitions exists, as Pulsar creates
-them."""
+"""The fields, as in Pulsar, of ``TopicStats`` of a partitioned topic of which no partition exists."""
 
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, object]:

@@ -125,7 +125,7 @@ class OffloadMetrics:
     """Bytes written per second, in the last minute."""
     write_errors: int = 0
     store_errors: int = 0
-    """The number of failed writes to tiered storage that tiered storage itself caused."""
+    """The number of writes to tiered storage that failed because of an error of tiered storage itself."""
     read_bytes: int = 0
     read_rate: float = 0.0
     """Bytes read per second, in the last minute."""
@@ -160,7 +160,7 @@ class CompactionMetrics:
     duration_ms: int = 0
     """The duration of the last compaction, in milliseconds."""
     read_throughput: float = 0.0
-    """Bytes read per second while compactions ran; ``write_throughput``: bytes written."""
+    """Bytes read per second while compactions ran; ``write_throughput`` is the same for bytes written."""
     write_throughput: float = 0.0
     read_bytes: int = 0
     """The bytes that all compactions have read; ``written_bytes``: the bytes that all compactions have
@@ -168,7 +168,7 @@ class CompactionMetrics:
     """
     written_bytes: int = 0
     entries: int = 0
-    """The number of entries in the ledger of the last compaction; ``size``: their bytes."""
+    """The number of entries in the ledger of the last compaction; ``size`` is their size in bytes."""
     size: int = 0
     write_latency_ms: Histogram | None = None
 
@@ -221,7 +221,7 @@ class TopicMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
-    """The bytes sent to all consumers, including past ones; ``messages_out``: the messages."""
+    """The bytes sent to all consumers, including past ones; ``messages_out`` is the number of messages."""
     messages_out: int = 0
     entries_written: int = 0
     entries_read: int = 0
@@ -245,8 +245,9 @@ class TopicMetrics:
     """The age of the oldest message in the backlog, in seconds, at the last check of quotas; -1: the topic
     has no backlog, or the age is unknown."""
     evictions_by_size: int = 0
-    """How often messages were evicted from the backlog because it exceeded the size quota;
-    ``evictions_by_time``: the age quota."""
+    """How often messages were evicted from the backlog because its size exceeded the quota;
+    ``evictions_by_time`` counts evictions because of its age.
+    """
     evictions_by_time: int = 0
     publish_rate_limited: int = 0
     write_rate: float = 0.0

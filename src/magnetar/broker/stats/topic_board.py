@@ -401,7 +401,7 @@ class Line:
     at: float = 0.0
     """The time of the reading, in seconds of the monotonic clock."""
     counted: Rate | None = None
-    """The topic's counter of incoming messages at that time; a topic that was loaded again has another
+    """The topic's counter of incoming messages at this reading; a topic that was loaded again has another
     counter.
     """
     messages_in: int = 0
@@ -409,7 +409,7 @@ class Line:
     bytes_in: int = 0
     bytes_out: int = 0
     published: Sequence[int] = ()
-    """The counts of publish latencies, by bucket, at that time; empty for non-persistent topics."""
+    """The counts of publish latencies, by bucket, at this reading; empty for non-persistent topics."""
     newly_published: Sequence[int] = ()
     """The counts between this reading and the previous one; empty if no message was published."""
     rate_in: float = 0.0
@@ -424,8 +424,9 @@ class Line:
     """The number of subscriptions with a backlog to which nothing is sent for a reason that does not pass by
     itself."""
     waiting_subscription: str = ""
-    """Of these subscriptions, the name of the one with the largest backlog; the next three attributes
-    describe it."""
+    """The subscription with the largest backlog among the subscriptions that :attr:`waiting` counts; the next
+    three attributes describe this subscription.
+    """
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0

@@ -38,7 +38,8 @@ class TransactionSettings:
     max_active: int = 0
     """``maxActiveTransactionsPerCoordinator``; 0: no limit."""
     max_requests: int = 1000
-    """``transactionBufferClientMaxConcurrentRequests``: requests to topics and subscriptions in flight."""
+    """``transactionBufferClientMaxConcurrentRequests``: the maximum number of requests to topics and
+    subscriptions in flight."""
     request_seconds: float = 3.0
     """``transactionBufferClientOperationTimeoutInMills``: the timeout of a request to a topic or
     subscription."""

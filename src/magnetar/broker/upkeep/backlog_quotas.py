@@ -363,8 +363,9 @@ class BacklogQuotas:
 
     @staticmethod
     def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
-        """Returns the end of the last ledger that was closed before a time; ``start`` if no ledger after it
-        was closed before then."""
+        """Returns the end of the last ledger that was closed before a time; ``start`` if no ledger after
+        ``start`` was closed before this time.
+        """
         last = start
         for summary in topic.managed_ledger.ledgers:
             if not summary.closed_ms or summary.closed_ms >= before_ms:
