@@ -82,9 +82,8 @@ def _version() -> int:
 
 
 def _told(root: Root, group: str) -> int:
-    """Prints help if the command line names no command, whether help was requested or a word is missing;
-    returns the exit code.
-    """
+    """Prints help for a command line without a complete command, because it requests help or lacks a word;
+    returns the exit code."""
     from magnetar.cli.admin import help as told
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()

@@ -16,11 +16,11 @@ HEADER = "#magnetar-export-mapping-1"
 
 
 class NotTranslated(Exception):
-    """A file is not a mapping, or does not contain a position; the message gives the reason."""
+    """A file is not a mapping file, or does not contain a position; the message gives the reason."""
 
 
 class Translated(NamedTuple):
-    """The new position of the next message: ledger, entry, batch index."""
+    """A reader's position in an exported topic: ledger, entry and batch index of the next message to read."""
 
     ledger: int
     entry: int
@@ -76,7 +76,8 @@ class Mapping:
         return mapping
 
     def message(self, topic: str, ledger_id: int, entry_id: int) -> tuple[int, int]:
-        """Returns the new position of a message.
+        """Returns the position of a message after the export. The arguments are its position before the
+        export.
 
         :raises NotTranslated: no message had this id
         """
@@ -86,8 +87,10 @@ class Mapping:
         raise NotTranslated(f"{topic} had no message {ledger_id}:{entry_id} when it was exported")
 
     def place(self, topic: str, ledger_id: int, entry_id: int, index: int) -> Translated:
-        """Returns the position after the export at which a reader continues that would have continued at the
-        given position before the export. No message need be stored there yet.
+        """Returns a reader's position after the export.
+
+        The arguments are the reader's position before the export, which is the position of the next message
+        to read; this message need not exist yet.
 
         :raises NotTranslated: the message at the given position had been deleted before the export
         """

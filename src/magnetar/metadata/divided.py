@@ -14,8 +14,8 @@ _ABOVE = ("/", "/admin")
 
 
 class DividedStore:
-    """A ``MetadataStore`` over both stores. Ephemeral nodes belong to the local session; the configuration
-    store has none.
+    """A ``MetadataStore`` that combines the local store and the configuration store. Ephemeral nodes belong
+    to the local session; the configuration store has none.
 
     The two sessions are reported as one session, which is connected while both are connected, and lost when
     the local session is lost.

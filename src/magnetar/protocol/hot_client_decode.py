@@ -362,8 +362,8 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
 
 
 def _batch_size(buffer: bytes, start: int, entry_end: int) -> int:
-    """Returns ``num_messages_in_batch`` of an entry with valid sizes; 0 if it has none, -1 if it
-    is damaged."""
+    """Returns ``num_messages_in_batch`` of an entry with valid sizes; 0: the entry is not a batch; -1: the
+    metadata is damaged."""
     if buffer[start] == 0x0E and buffer[start + 1] == 0x01:
         start += 6
     end = start + 4 + _size_at(buffer, start)

@@ -31,7 +31,7 @@ _MOST_ADDED = 1 << 20
 
 
 class LatestKeys:
-    """Numbers messages and remembers the latest message of each key; then copies the messages that stay.
+    """Gives numbers to messages, remembers the latest message of each key, and copies the messages that stay.
 
     First all entries go through :meth:`number`, in order; then, after :meth:`begin_copy`, the same entries go
     through :meth:`copy`.
@@ -49,7 +49,7 @@ class LatestKeys:
         self.count = 0
         """The number of messages numbered so far; during the copy, the number of the next one."""
         self.whole = array("q")
-        """Numbers of entries that count as one message, although their metadata says otherwise."""
+        """The numbers of entries that count as one message, although their metadata says otherwise."""
         self.whole_at = 0
         self.parts: list[bytearray] | None = None
         """The records of keys to write to disk, by part; None: all keys are in memory."""
@@ -63,8 +63,8 @@ class LatestKeys:
     # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
-        """Numbers the messages of entries [first, end); returns the index of the first entry that the caller
-        must open, or ``end``."""
+        """Gives numbers to the messages of entries [first, end); returns the index of the first entry that
+        the caller must open, or ``end``."""
         index = first
         while index < end:
             kind = self.look(buffer, starts[index], ends[index])
@@ -91,7 +91,7 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Returns the next number, for the entry that :meth:`look` examined last; it is one message."""
+        """Gives one number to the entry that :meth:`look` has examined last; returns the number."""
         self._number_one(buffer, end)
         return self.count - 1
 
@@ -101,7 +101,7 @@ class LatestKeys:
         self._next(True)
 
     def number_kept(self) -> int:
-        """Numbers one message that stays, regardless of its key; returns the number."""
+        """Gives a number to one message that stays, regardless of its key; returns the number."""
         self._next(True)
         return self.count - 1
 
@@ -191,7 +191,7 @@ class LatestKeys:
             self.key_count -= 1
 
     def number_batch(self, payload: bytes, position: int, end: int, count: int) -> bool:
-        """Numbers the messages of a batch; returns False, and numbers none, if sizes are invalid.
+        """Gives numbers to the messages of a batch; if sizes are invalid, gives no numbers and returns False.
 
         :param position: the beginning of the batch in ``payload``
         """

@@ -139,7 +139,7 @@ def _look(
 
 
 def _position_at(buffer: bytes, position: int, end: int) -> int:
-    """Returns where the value of the property in [position, end) begins; -1 if it is not the source position.
+    """Returns where the value of the property in [position, end) begins; -1: it is another property.
 
     All clients write key and value in this order; both are short.
     """

@@ -213,7 +213,7 @@ def encode_replicated(
     first_entry_id: int,
     oldest_ms: int,
 ) -> int:
-    """Encodes entries ``first`` … ``count - 1`` of a stored run; returns the first that was not encoded.
+    """Encodes entries ``first`` … ``count - 1`` of a run; returns the index of the first entry not encoded.
 
     ``run.kinds[i]`` and ``run.sequence_ids[i]`` belong to entry i of the stored run, which has at most
     ``run.capacity`` entries.

@@ -53,8 +53,8 @@ class MetadataAccess(NamedTuple):
 
 
 def cluster_access(settings: ClusterSettings) -> MetadataAccess:
-    """Returns the access to both metadata stores. As in Pulsar, the local store's file also applies to the
-    configuration store, unless that store has a file of its own.
+    """Returns the access to the local metadata store and to the configuration store. As in Pulsar, the local
+    store's file also applies to the configuration store, unless that store has a file of its own.
 
     :raises SettingsContradict: a file cannot be used, or the user for ZooKeeper is malformed
     """

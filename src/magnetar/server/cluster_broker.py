@@ -89,7 +89,8 @@ class ClusterBroker(ServingBroker):
 
     @property
     def may_be_interrupted(self) -> bool:
-        """Whether the broker service does not exist yet: the start may still wait long for other services."""
+        """Whether the start can be cancelled: True until the broker service exists, because the start may
+        wait long for other services before that."""
         return self._broker is None
 
     async def start(self) -> None:

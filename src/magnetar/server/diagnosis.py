@@ -33,7 +33,7 @@ from magnetar.server.settings import disk_guard_settings
 
 SLOW_SYNC_SECONDS = 0.01
 """The median duration of a commit in seconds above which a warning is given. Each publish waits for a commit;
-on typical servers, it takes a hundredth of this time."""
+on typical servers, a commit takes a hundredth of this time."""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
 """Maximum time for measuring commits, in seconds."""

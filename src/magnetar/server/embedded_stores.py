@@ -38,7 +38,8 @@ class StoresDisagree(LedgerError):
 
 
 class EmbeddedStores:
-    """Both stores of a data directory, and the journal between them; usable once :meth:`open` has returned.
+    """The ledger store and the metadata store of a data directory, and the journal between them; usable once
+    :meth:`open` has returned.
 
     The caller must call :meth:`close`, also after opening failed.
     """

@@ -125,8 +125,8 @@ class LatestElsewhere:
         await self._done(questions.begin(beginning))
 
     def number(self, entries: Entries) -> PendingAnswer[int]:
-        """Asks the process to number the messages of these entries; the answer is the number of messages so
-        far."""
+        """Asks the process to give numbers to the messages of these entries; the answer is how many messages
+        have a number by then."""
         return self._ask(questions.number(entries), partial(self._numbered, entries.count))
 
     def _numbered(self, entries: int, answer: bytes) -> int:

@@ -72,7 +72,7 @@ class LatestMessages:
         self._keys = SpilledKeys(disk, self._latest, memory)
         self._max_size = max_size
         self._chunks: dict[tuple[str, str], list[int]] = {}
-        """Numbers of the chunks of messages whose last chunk has not been read yet."""
+        """The numbers of the chunks of messages whose last chunk has not been read yet."""
         self._chunked: list[tuple[int, list[int]]] = []
         """The number of each last chunk, and the numbers of the earlier chunks of its message."""
         self._remembered = 0
@@ -85,7 +85,7 @@ class LatestMessages:
     # First pass
 
     def number(self, entries: Entries) -> int:
-        """Numbers the messages of entries; returns the number of messages so far.
+        """Gives numbers to the messages of entries; returns how many messages have a number by now.
 
         :raises OSError: keys that do not fit in memory cannot be written to disk
         """
@@ -122,7 +122,8 @@ class LatestMessages:
             self._latest.number_whole()
 
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
-        """Numbers a chunk. A message stays or is removed with all its chunks; an incomplete message stays.
+        """Gives a number to a chunk. A message stays or is removed with all its chunks; an incomplete message
+        stays.
 
         Chunks that exceed the limit of remembered chunks stay, too.
         """

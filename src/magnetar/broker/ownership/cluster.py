@@ -397,8 +397,8 @@ class _Destination:
 
 
 class Destinations:
-    """For bundles that have no owner or will lose it, the brokers that are to own them next, as the leader
-    remembers them.
+    """The brokers that are to own bundles next, for bundles that have no owner or will lose their owner, as
+    the leader remembers them.
 
     The most recent destination, requested or chosen, applies until the bundle has its next owner. The watch
     may report the bundle's arrival at its previous owner late, after the request to unload the bundle; such a

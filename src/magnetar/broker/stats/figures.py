@@ -184,7 +184,7 @@ class ReplicationMetrics:
     remote: str
     """The cluster, or the full name of the shadow topic."""
     rate_in: float = 0.0
-    """The rate of messages that the other cluster replicates to this one, per second."""
+    """The rate of messages that the other cluster replicates to this cluster, per second."""
     throughput_in: float = 0.0
     rate_out: float = 0.0
     throughput_out: float = 0.0

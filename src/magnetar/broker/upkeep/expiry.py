@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
     """Returns the position of the last visible entry after ``start`` that was published before a time (ms
     since 1970); if there is no such entry, a position at or below ``start``. If publish times do not ascend,
-    the result may be any entry published before the time whose successor was published later.
+    the result may be any entry that was published before the time and is followed by an entry that was
+    published at or after it.
 
     :raises LedgerError: an entry cannot be read
     """

@@ -118,8 +118,8 @@ class Housekeeping:
         self._running.start(kind, lambda: work, kind)
 
     def _tick(self) -> None:
-        """Updates the rates of the cache and of the topics that were in use in the last period; those of a
-        topic that has become idle are updated once more."""
+        """Updates the rates of the cache and of the topics that were in use in the last period; the rates of
+        a topic that has become idle are updated once more."""
         seconds = self._served.settings.stats_seconds
         cache = self._served.managed_ledgers.cache
         self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes

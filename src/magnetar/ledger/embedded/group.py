@@ -103,7 +103,7 @@ def take_entries(
     starts: array[int],
     ends: array[int],
 ) -> tuple[int, int]:
-    """Appends the bounds of a body's entries from ``skip`` on to ``starts`` and ``ends``.
+    """Appends to ``starts`` and ``ends`` the bounds of a body's entries, from entry ``skip`` on.
 
     Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns their number and their bytes.
     The body at ``body_at`` has ``count`` entries, and its checksum was verified.

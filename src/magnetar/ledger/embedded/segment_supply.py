@@ -129,8 +129,8 @@ class SegmentSupply:
         self._request(self._size)
 
     def take(self, needed: int, ready: Callable[[], None], refused: Callable[[], None]) -> LogSegment | None:
-        """Returns the next segment, with room for ``needed`` bytes; None if it is not ready yet; ``ready`` is
-        then called when the caller should ask again.
+        """Returns the next segment, with room for ``needed`` bytes; None: the segment is not ready yet, and
+        ``ready`` is called when the caller should ask again.
 
         :param refused: called instead of ``ready`` if even the reserve has no room for such a segment
         """

@@ -1,7 +1,8 @@
 """The requests and answers of ZooKeeper 3.6 and later that a metadata store needs, without the length field.
 
-https://github.com/apache/zookeeper/blob/branch-3.9/zookeeper-jute/src/main/resources/zookeeper.jute has the
-names of the records, ``ZooDefs`` the numbers of operations, ``KeeperException.Code`` those of errors.
+https://github.com/apache/zookeeper/blob/branch-3.9/zookeeper-jute/src/main/resources/zookeeper.jute contains
+the names of the records; ``ZooDefs`` contains the numbers of operations, and ``KeeperException.Code`` the
+numbers of errors.
 """
 
 from __future__ import annotations

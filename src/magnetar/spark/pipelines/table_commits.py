@@ -344,8 +344,8 @@ def commit_once(
     """Commits the files of the batch that follows the marker ``before``; returns the new marker.
 
     :param positions: see :attr:`TableMarker.positions`
-    :param batch: the number of the batch, higher than that of ``before``; None: the next one
-    :param exchange: files of the table that the new files replace
+    :param batch: the number of the batch, higher than the number of ``before``; None: the next number
+    :param exchange: files of the table that the new files replace; None: no files
     :raises BatchTaken: another driver has committed this batch, or later ones, or another program has changed
         the files to replace; the new files belong to no table
     :raises TableError: the table no longer exists or was rolled back, or the outcome remained unknown
