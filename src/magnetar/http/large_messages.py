@@ -94,7 +94,8 @@ class LargeMessages:
 
 
 def _load() -> type[StoredMessage]:
-    """Imports the class; called for the first message, because importing protobuf takes 50 ms."""
+    """Imports :class:`StoredMessage` for the first message, not earlier, because importing protobuf takes 50
+    ms."""
     from magnetar.http.shapes.stored_message import StoredMessage
 
     return StoredMessage

@@ -295,9 +295,8 @@ def read_messages(
 
 
 def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index: int) -> int:
-    """Reads the sub-message of one MESSAGE into slot ``index``; returns 0, or why the message is not in the
-    run.
-    """
+    """Reads the sub-message of one MESSAGE into slot ``index``; returns 0, or a code for the reason why the
+    message is not in the run."""
     if end - position < 4 or buffer[position] != 0x4A or buffer[position + 1] != end - position - 2:
         return _NOT_PLAIN
     position += 2

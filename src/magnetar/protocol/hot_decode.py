@@ -265,7 +265,7 @@ def read_sends(
 
 
 def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) -> int:
-    """Reads the command of one SEND into slot ``index``; returns 0, or why the SEND is not in the run."""
+    """Reads the command of one SEND into slot ``index``; returns 0, or a code if it is not in the run."""
     position = frame + _BODY
     if end - position < 4 or buffer[frame + _BODY_TAG] != 0x32 or buffer[position - 1] != end - position:
         return _NOT_PLAIN
@@ -444,7 +444,7 @@ def _read_message_id(buffer: bytes, position: int, end: int, run: AckRun, index:
 
 
 def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
-    """Returns (consumer id, permits) of the complete FLOW frame at ``position``; None: other fields, too."""
+    """Returns (consumer id, permits) of the complete FLOW frame at ``position``; None: an unusual form."""
     end = position + _COMMAND + _size_at(buffer, position + 4)
     position += _BODY
     if (

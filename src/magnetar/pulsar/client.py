@@ -163,7 +163,8 @@ class Subscribing:
         )
 
     def _shared_queue(self, topics: int) -> dict[str, object]:
-        """Returns the options, with receiver queues limited so that all topics share the common limit."""
+        """Returns the options, with a receiver queue so small that the queues of all topics stay within the
+        common limit."""
         options = dict(self._options)
         total, size = (
             options.pop("max_total_receiver_queue_size_across_partitions"),

@@ -121,7 +121,8 @@ def _check_choices(said: Mapping[str, str]) -> None:
 
 
 def _name_of(said: Mapping[str, str], name: str) -> str:
-    """Returns the name of the variable that takes effect: the variable for metrics if it is set."""
+    """Returns the name of the variable that takes effect: the one for metrics if it is set, otherwise the one
+    for all signals."""
     own = f"{_OTLP}METRICS_{name}"
     return own if own in said else _OTLP + name
 

@@ -84,8 +84,8 @@ class TopicBoard:
         """Names of topics that were not loaded at the last query of the metadata store."""
         self._orders: dict[Listed, tuple[float, Sequence[str]]] = {}
         self._turn: list[str] = []
-        """The names of the topics to read in this round, the next one at the end; ``_busy_turn``: of busy
-        topics."""
+        """The names of the topics to read in this round, the next one at the end; ``_busy_turn`` has the
+        names of busy topics."""
         self._busy_turn: list[str] = []
         self._watchers = 0
         self._waiting: list[Future[None]] = []

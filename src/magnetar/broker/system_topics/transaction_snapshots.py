@@ -52,7 +52,7 @@ R = TypeVar("R")
 _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _FRAME = 10 * 1024
-"""The number of bytes that metadata and frame of a message may take of ``maxMessageSize``."""
+"""The part of ``maxMessageSize``, in bytes, that is reserved for the metadata and the frame of a message."""
 _BYTES_OF_ID = 3
 """The size of one transaction id in a segment as Apache Pulsar counts it, in bytes."""
 

@@ -171,7 +171,7 @@ class TransactionBuffer:
         yet."""
         self._ending: dict[TxnId, Future[None]] = {}
         self._decided: dict[TxnId, bool] = {}
-        """For a terminated topic, which accepts no markers: whether each ended transaction commits."""
+        """For a terminated topic, which accepts no markers: whether each ended transaction was committed."""
         self._starting = Mutex(loop)
         self._saving = Mutex(loop)
         self._changes = 0

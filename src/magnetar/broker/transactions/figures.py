@@ -45,7 +45,7 @@ class BatchFigures:
         """Counts a batch.
 
         :param size: bytes of its records
-        :param seconds: how long its first record waited
+        :param seconds: the time in seconds for which its first record waited
         """
         self.flushes[why] += 1
         self.records.add(records)

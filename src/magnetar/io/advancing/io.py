@@ -62,10 +62,10 @@ class AdvancingIo:
         """Returns when all timers due within ``seconds`` from now have fired, and their immediate
         consequences are done.
 
-        Time advances from one timer to the next. In the part of a long advance before its last ten minutes,
-        each step is at least a sixtieth of this part, so that periodic work of every minute does not run
-        1,440 times per day. Timers that are due less than a tenth of a second after the end, or after one
-        another, also fire, so the final time may be later.
+        Time advances from one timer to the next. Before the last ten minutes of a long advance, each step is
+        at least a sixtieth of the time up to then, so that work of every minute does not run 1,440 times per
+        day. Timers that are due less than a tenth of a second after the end, or after one another, also fire,
+        so the final time may be later.
 
         :param seconds: 0 or more
         :returns: False if the loop never became quiet, because it was kept busy

@@ -159,7 +159,7 @@ class Arrangement:
         randomness: Randomness,
         shares: Mapping[Stand, float] | None = None,
     ) -> None:
-        """:param fixed: the racks of the ensemble's bookies; None: a free position
+        """:param fixed: for each position of the ensemble, the rack of its bookie; None: the position is free
         :param candidates: the number of available bookies in each rack
         :param shares: the sum of the weights of each rack's bookies; None: the number of available bookies
             counts instead

@@ -59,8 +59,9 @@ class _Waiting(NamedTuple):
 class SegmentSupply:
     """Provides segments in ascending order of their ids, and prepares one ahead.
 
-    Each preparation checks how much room there is. A shortage is reported, but is no error: from then on only
-    accepted entries get segments. When the device is full, segments come from the reserve.
+    Each preparation checks how much room there is. A shortage is reported, but is no error: from then on,
+    segments are only provided for entries that were accepted before. When the device is full, segments come
+    from the reserve.
     """
 
     def __init__(

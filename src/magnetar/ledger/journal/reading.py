@@ -90,8 +90,8 @@ class Tree:
     numbers: dict[str, int] = field(default_factory=dict)
     """The number of the next sequential child of each node, by the parent's path."""
     _edited: set[str] = field(default_factory=set)
-    """Paths set by edits. Parts come in order, so that only these paths can lie in the range of a later
-    part."""
+    """Paths that edits have set. Parts come in the order of their ranges, so only these paths can already
+    exist in the range of a later part."""
 
     def tally(self) -> Tally:
         found = Tally()

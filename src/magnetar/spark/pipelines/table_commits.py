@@ -302,7 +302,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def retained(self, since: datetime) -> set[str]:
-        """Returns the paths of all files in states since a time, relative to the table's folder."""
+        """Returns the paths, relative to the table's folder, of all files in states since a time."""
 
     @abstractmethod
     def clean(self, since: datetime, before: datetime) -> int:
