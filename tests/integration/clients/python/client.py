@@ -277,6 +277,7 @@ class Restart:
 
     def __init__(self, run: Run) -> None:
         self.acknowledged: list[int] = []
+        self.refused: list[pulsar.Result] = []
         self.received: dict[int, None] = {}
         topic = run.topic("restart")
         self.consumer = run.client.subscribe(topic, "s", message_listener=self._arrived)
@@ -291,6 +292,8 @@ class Restart:
         def sent(index: int, result: pulsar.Result) -> None:
             if result == pulsar.Result.Ok:
                 self.acknowledged.append(index)
+            else:
+                self.refused.append(result)
 
         while not until():
             self.producer.send_async(payload(self._next), lambda r, m, i=self._next: sent(i, r))
@@ -300,6 +303,14 @@ class Restart:
     @property
     def sent(self) -> int:
         return self._next
+
+    def is_over(self) -> bool:
+        """Whether each send has a result, and whatever was acknowledged has arrived.
+
+        ``flush`` may return before the callback of the last send.
+        """
+        ended = len(self.acknowledged) + len(self.refused) == self.sent
+        return ended and set(self.acknowledged) <= set(self.received)
 
 
 def restart(run: Run) -> None:
@@ -314,12 +325,13 @@ def restart(run: Run) -> None:
         work.send(lambda: work.sent >= behind)
         work.producer.flush()
         end = time.monotonic() + 60
-        while not set(work.acknowledged) <= set(work.received) and time.monotonic() < end:
+        while not work.is_over() and time.monotonic() < end:
             time.sleep(0.05)
         lost = sorted(set(work.acknowledged) - set(work.received))
         expect(not lost, f"{len(lost)} acknowledged messages lost, the first is {lost[:1]}")
         expect(
-            len(work.acknowledged) == work.sent, f"{len(work.acknowledged)} of {work.sent} sends succeeded"
+            len(work.acknowledged) == work.sent,
+            f"{len(work.acknowledged)} of {work.sent} sends succeeded, the others: {set(work.refused)}",
         )
         expect(list(work.received) == sorted(work.received), "first occurrences are out of order")
         work.producer.close()
