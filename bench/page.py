@@ -139,7 +139,7 @@ them the same work, one server after another, and records every run in
 [benchmarks/results.json](benchmarks/results.json). Magnetar and its peers sync each message to disk before
 they confirm it to the producer. A figure is the median of its runs; the lowest and the highest run follow in
 brackets. A run is void and not counted if a message of a persistent topic was lost, came twice, came out of
-order or was left over in the topic; of a non-persistent topic, the page shows the share of lost messages.
+order or was left over in the topic; for a non-persistent topic, the page shows the share of lost messages.
 Server CPU is the processor time that the operating system counts for all threads of the server's process. The
 peer of a row is Apache Pulsar 4.0.8, in the configuration that does best in that row, or another server; the
 fourth column shows which. A ratio is Magnetar's figure divided by the peer's figure.
