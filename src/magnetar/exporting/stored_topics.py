@@ -209,7 +209,7 @@ class NotExported(Exception):
 
 @dataclass
 class OpenStores:
-    """The open stores of one side, without a broker that serves clients."""
+    """The open stores of an export's source or target, without a broker that serves clients."""
 
     name: str
     """The name of the stores in messages."""

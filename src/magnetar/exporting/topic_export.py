@@ -1,4 +1,4 @@
-"""Exports one topic, with its partitions, from one side to the other.
+"""Exports one topic, with its partitions, from the source to the target.
 
 First all data is copied and read back, while the topic is complete at the source and can be served there.
 Then the records are written at the target, which brokers may not open yet. The switch is the write of one

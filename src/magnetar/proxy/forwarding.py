@@ -32,8 +32,8 @@ _PAGE_FILE = re.compile(r"/|/openapi(\.json)?|/(dashboard|openapi)/\w+\.(js|css|
 authenticate.
 """
 BROKER_HEADER = "Magnetar-Broker"
-"""In a request: ``host:port`` of the broker for a page or for ``magnetar top``. In a response to a page:
-``host:port`` of the broker that the proxy asked first.
+"""In a request of the page or of ``magnetar top``: ``host:port`` of the broker that shall answer. In a
+response: ``host:port`` of the broker to which the proxy sent the page's request first.
 """
 _FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
 _REDIRECTS = (301, 302, 307, 308, 421)

@@ -151,8 +151,8 @@ def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedger
 def _compare(found: Progress, seen: Header) -> None:
     if found.metadata_id != seen.metadata_id:
         raise StoresDisagree(
-            f"{METADATA_FILE} is from another broker: its id is {found.metadata_id.hex()}, but the ledgers "
-            f"in {LEDGERS} belong to the metadata {seen.metadata_id.hex()}. {_HELP}"
+            f"{METADATA_FILE} is from another broker: it has the metadata {found.metadata_id.hex()}, but "
+            f"the ledgers in {LEDGERS} belong to the metadata {seen.metadata_id.hex()}. {_HELP}"
         )
     if found.generation < seen.generation:
         raise StoresDisagree(

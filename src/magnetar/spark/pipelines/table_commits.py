@@ -63,7 +63,7 @@ class CommitRefused(Exception):
 
 class BatchTaken(Exception):
     """The table no longer has the marker on which the batch is based, because another driver has committed a
-    batch.
+    batch. The text completes the sentence "another driver has added …", which is logged.
     """
 
 
@@ -367,7 +367,7 @@ def commit_once(
             if exchange is None:
                 return state.commit(files, wanted)
             if not exchange.fits(state):
-                raise BatchTaken(f"files to the buckets of this batch since {found}")
+                raise BatchTaken(f"files to the buckets of this batch, after {found}")
             return state.exchange(exchange.old, files, wanted)
         except (BatchTaken, TableError):
             raise
