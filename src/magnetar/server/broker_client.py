@@ -104,10 +104,8 @@ def own_client(
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
     if not url:
-        kind = "with" if settings.broker_client_tls_enabled else "without"
-        raise ServiceNotReady(
-            f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS; configure such a port"
-        )
+        port = "brokerServicePortTls" if settings.broker_client_tls_enabled else "brokerServicePort"
+        raise ServiceNotReady(f"the broker has no port that brokerClientTlsEnabled selects; set {port}")
     # A client would also take the address of a web service.
     parse_service_url(url)
     return Client(

@@ -143,7 +143,7 @@ class TopicLists:
         self._lists: dict[tuple[str, str], TopicList] = {}
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
-        """The number of names in all lists, including the costs of lists and watchers."""
+        """The memory use in units of one topic name: each name counts 1, lists and watchers count more."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 

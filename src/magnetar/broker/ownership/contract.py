@@ -102,7 +102,7 @@ class Asked(Enum):
     TAKE = "take"
     """This broker, which was chosen, takes ownership of the bundle."""
     LOOK = "look"
-    """The bundle stays without an owner, because the request is not a lookup."""
+    """The request only reads the owner; the bundle stays without one."""
     READ = "read"
     """As LOOK, but the owner's node is read from the metadata store and not from the cache.
 

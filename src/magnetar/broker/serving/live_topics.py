@@ -38,8 +38,8 @@ class LiveTopics:
             return None
 
     async def here(self, bundle: Bundle) -> Sequence[str]:
-        """Returns the full names of a bundle's topics in this broker, including topics that are being loaded,
-        sorted.
+        """Returns the full names of a bundle's non-persistent topics in this broker, sorted; topics that are
+        being loaded are included.
         """
         for loading in self._served.loads_within(lambda name: not name.persistent and name in bundle):
             await finished(self._served.io.loop, loading)
