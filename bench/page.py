@@ -152,8 +152,10 @@ def write_page(results: dict[str, Any], docs: Path) -> None:
     lines = [_HEAD]
     lines.append("Measured on " + "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".")
     lines.append(f"{conditions['rounds']} rounds, runs of {conditions['seconds']:g} s after a warm-up.\n")
-    columns = "measurement | Magnetar | peer | configuration of Apache Pulsar, or other server | ratio"
-    lines.append(f"| {columns} | target | target met |")
+    lines.append(
+        "| measurement | Magnetar | peer | configuration of Apache Pulsar, or other server | ratio | target "
+        "| target met |"
+    )
     lines.append("| --- | --- | --- | --- | --- | --- | --- |")
     starts = Workload("start", "First start to serving", _never, (_START,))
     shown = [starts, *(each for each in WORKLOADS if each.name in results["runs"])]

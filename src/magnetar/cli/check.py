@@ -30,7 +30,7 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="report which settings of a Pulsar configuration are honoured",
         description="Reports for each setting of a standalone.conf, broker.conf, proxy.conf or "
         "websocket.conf whether it is honoured, ignored or refused, without starting anything. The exit code "
-        "is 1 if a setting prevents a start. Ports, disks, keys, certificates are checked only at a start.",
+        "is 1 if a setting prevents a start. Ports, disks, keys and certificates are not checked.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     check.add_argument(

@@ -327,7 +327,7 @@ class Attachment(Generic[E]):
             raise
         if ends(wire).get(self.id) is not self._end:
             raise NotConnected(
-                f"{self.topic}: the broker closed the producer or consumer during the opening; try again"
+                f"{self.topic}: the broker closed the producer or consumer before it was open; try again"
             )
         return answered
 

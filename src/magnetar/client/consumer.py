@@ -181,8 +181,7 @@ class Consumer(Attached, Listened, AsyncMessages):
     def on_arrival(self) -> Callable[[], object] | None:
         """Callback that is called when entries have arrived, or when the consumer is closed or has failed;
         None: no callback. The callback must take all messages. If a callback is set and the receiver queue
-        size is 0,
-        :meth:`take` requests a message when none is available.
+        size is 0, :meth:`take` requests a message when no message is available.
         """
         return self._queue.on_arrival
 

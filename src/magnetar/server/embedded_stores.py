@@ -130,6 +130,7 @@ def _has_bytes(io: Io, path: str) -> bool:
 def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedgerStore, *, used: bool) -> None:
     """Checks that metadata and ledgers belong together, and that neither store is older than the state that
     the other store has recorded of it.
+
     :raises StoresDisagree: the metadata does not match the ledgers
     """
     paired = found is not None and found.ledger_store == ledgers.store_id

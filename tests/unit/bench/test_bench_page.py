@@ -58,7 +58,7 @@ def test_the_page_takes_the_best_configuration_and_leaves_void_runs_out(tmp_path
     write_page(results, tmp_path)
     page = (tmp_path / "benchmarks.md").read_text()
     assert (
-        "| server CPU, µs per message | 2.00 [1.00 .. 3.00] | 10.00 [9.00 .. 11.00] | small heap | 0.2"
+        "| server CPU, µs per message | 2.00 [1.00 .. 3.00] | 10.00 [9.00 .. 11.00] | small heap | 0.20"
         in page
     )
     assert "| ≤ 1/4 | yes |" in page

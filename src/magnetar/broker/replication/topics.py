@@ -456,7 +456,7 @@ class Migration:
 
 
 def any_of(there: Assigned) -> str:
-    """Returns the URL without TLS or, if there is none, the URL with TLS; for log entries and answers."""
+    """Returns the URL without TLS or, without such a URL, the URL with TLS; for log entries and answers."""
     return there.url or there.url_tls
 
 

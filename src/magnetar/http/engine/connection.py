@@ -143,7 +143,7 @@ class HttpConnection:
     # called by the server
 
     def close_when_idle(self) -> None:
-        """Closes the connection after the request in progress, or at once if there is none."""
+        """Closes the connection after the request in progress, or at once if no request is in progress."""
         if self._upgraded is not None:
             self._upgraded.close_when_idle()
             return
