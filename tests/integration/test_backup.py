@@ -287,7 +287,7 @@ def test_a_broker_that_has_stopped(start_server: StartServer, tmp_path: Path) ->
     server.start()
     # Another broker's data, or another broker, is refused by name.
     refused = run("backup", target, "--data-dir", restored / "elsewhere")
-    assert "is not the data directory of a broker: it has no ledgers" in refused.stderr
+    assert "is not the data directory of a broker: it has no folder named ledgers" in refused.stderr
     fresh = start_server()
     refused = run("backup", target, "--admin-url", fresh.http_url)
     assert "use another folder for this broker" in refused.stderr

@@ -135,7 +135,9 @@ def _source(data_dir: Path | None, broker: Callable[[], AdminClient]) -> Iterato
             yield source
         return
     if not (data_dir / LEDGERS).is_dir():
-        raise BackupRefused(f"{data_dir} is not the data directory of a broker: it has no {LEDGERS}")
+        raise BackupRefused(
+            f"{data_dir} is not the data directory of a broker: it has no folder named {LEDGERS}"
+        )
     try:
         lock = lock_store(RealDisk(data_dir), LEDGERS)
     except StoreLocked:

@@ -136,7 +136,7 @@ class Offset:
         topics = {_topic(name): _topic_offset(name, each) for name, each in value["topics"].items()}
         subscription, turn = value.get("subscription", ""), value.get("turn", 0)
         if not isinstance(subscription, str) or not isinstance(turn, int):
-            raise InvalidPlace(f"the offset's subscription must be a string and its turn a number: {value!r}")
+            raise InvalidPlace(f"an offset's 'subscription' must be a string, and 'turn' a number: {value!r}")
         return Offset(topics, subscription, turn)
 
 

@@ -171,7 +171,7 @@ def unpack_marks(packed: bytes) -> bytearray:
     try:
         bits = zlib.decompress(packed) if packed else b""
     except zlib.error as error:
-        raise DamagedIndex(f"the marks of the index are damaged: {error}") from error
+        raise DamagedIndex(f"the marks of waiting entries in the index are damaged: {error}") from error
     text = format(int.from_bytes(bits, "little"), f"0{len(bits) * 8}b") if bits else ""
     return bytearray(text.encode()[::-1].translate(_TO_MARKS))
 

@@ -232,7 +232,7 @@ class LedgerRecords:
         try:
             return int(node.path[len(prefix) :])
         except ValueError as error:
-            raise NodeDamaged(f"{node.path} has no number") from error
+            raise NodeDamaged(f"the name of {node.path} does not end with a number") from error
 
     async def _release(self, path: str) -> None:
         """Deletes the node that assigned a number; otherwise it would exist as long as the session."""
