@@ -195,8 +195,8 @@ class AdminClient:
     def aborted_transactions(self, topic: str) -> set[tuple[int, int]] | None:
         """Returns the aborted transactions of a topic as (most, least) bits of their ids.
 
-        None: the topic has aborted transactions, but the broker does not list them, which only Magnetar does.
-        The set is also empty if the broker has no transactions.
+        None: the topic has aborted transactions, but the broker does not list them, because it is not
+        Magnetar's. The set is also empty if the broker has no transactions.
         """
         found = self._transaction_buffer(topic, {"abortedTransactions": "true"})
         if found is None:

@@ -304,9 +304,10 @@ class BundleAdmin:
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
-        """Splits a bundle: takes ownership of the parts, then publishes them; returns the parts.
+        """Splits a bundle: takes ownership of the parts, then stores them as bundles of the namespace;
+        returns the parts.
 
-        Once the parts are published, no broker can own the whole bundle.
+        Once the parts are stored, no broker can own the whole bundle.
 
         :raises ConcurrentModification: the bundle is being or was split, or another broker owns a part
         """
@@ -371,7 +372,7 @@ class BundleAdmin:
         return best[1]
 
     async def _carried(self, bundle: Bundle) -> Mapping[int, Carried]:
-        """Returns the topics of a bundle by their hashes, each with its load if it is loaded here."""
+        """Returns the traffic of a bundle's topics by topic hash; 0 for topics that are not loaded."""
         found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
             topic = self._broker.topics.loaded.get(str(name))

@@ -227,7 +227,7 @@ class Throttle:
         """The bytes that may be sent, as of the last call of :meth:`admits`."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
         """How often the throttle had to wait, by kind of limit, and by whether its limit of messages was
-        reached."""
+        reached (True) or only its limit of bytes (False)."""
         self.held_by: DispatchLimiter | None = None
         """The limiter in whose queue the throttle waits or waited last; None: it has never waited."""
 

@@ -175,7 +175,7 @@ class Outgoing:
             self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER, low=TIGHT_HIGH_WATER // 2)
 
     def count_again(self) -> None:
-        """Updates the count of bytes that are unsent in the socket."""
+        """Updates the count of unsent bytes from the size of the transport's write buffer."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         self.unsent.used += unsent - self._counted
         self._counted = unsent

@@ -446,7 +446,7 @@ class Destinations:
             del self._known[bundle]
 
     def forget(self, bundle: Bundle) -> None:
-        """Drops the destination, because the request for it is void."""
+        """Drops the destination of a bundle, because the request to unload the bundle has failed."""
         self._known.pop(bundle, None)
 
     def forget_all(self) -> None:

@@ -353,9 +353,11 @@ class SourcePositions:
             del self._missing[name]
 
     def failed(self, on_their_way: Iterable[tuple[str, Position]]) -> None:
-        """Withdraws pending positions whose write has failed; :meth:`refused` is called for them as well.
+        """Withdraws pending positions, because writes have failed; the caller also passes the positions of
+        the failed writes to :meth:`refused`.
 
-        :param on_their_way: names and positions that are still pending, in publish order
+        :param on_their_way: the positions that stay pending, each with the name of its replicator's producer,
+            in publish order
         """
         self._pushed = dict(self._stored)
         for name, position in on_their_way:

@@ -68,7 +68,7 @@ class LogFormat(Generic[R]):
     def __init__(self, one: Callable[[bytes], R], several: Callable[[bytes], Sequence[R]]) -> None:
         """:param one: parses an entry of one record
 
-        :param several: parses an entry of several records, without its beginning
+        :param several: parses an entry of several records, without the bytes that mark such an entry
         """
         self._one = one
         self._several = several

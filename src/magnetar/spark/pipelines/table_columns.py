@@ -94,7 +94,7 @@ def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promoti
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.RecordBatch:
     """Returns the rows with exactly the columns of ``schema``; missing columns are null.
 
-    :param left_out: columns of the rows that are dropped, because ``schema`` lacks them on purpose
+    :param left_out: columns to drop from the rows; ``schema`` lacks these columns on purpose
     :raises ColumnError: the rows have a column that ``schema`` lacks
     :raises pa.ArrowInvalid: a value does not fit its column
     """

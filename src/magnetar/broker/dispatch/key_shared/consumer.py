@@ -334,8 +334,8 @@ class DrainingSlots:
         return True
 
     def of(self, holder: KeyedMember) -> list[tuple[int, int, int]]:
-        """Returns the slots that a consumer drains, ascending, each with the number of entries that it holds
-        and the number of entries that were not sent."""
+        """Returns the slots that a consumer drains, ascending; for each slot also the number of its entries
+        that the consumer holds, and the number of its entries that were not sent."""
         return sorted(
             (slot, draining.entries, draining.attempts)
             for slot, draining in self._slots.items()
