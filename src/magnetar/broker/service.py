@@ -86,7 +86,9 @@ class Dynamic:
 
 
 class ConnectionLimits:
-    """The limits that all connections of a broker share: on pending, unsent or incomplete data."""
+    """The limits that all connections of a broker share: on publishes in progress, on frames that wait to be
+    sent, and on frames that are not completely received.
+    """
 
     def __init__(self, io: Io, settings: BrokerSettings) -> None:
         self._clock = io.clock
@@ -133,8 +135,8 @@ class BrokerService:
         :param dynamic: settings that can be changed while the broker runs; None: no setting can be changed
         :param beside: the other brokers of the cluster; None: the broker is standalone
         :param reach: makes clients of other clusters; None: no topic is replicated to them
-        :param ownership: makes the ownership, from a function that returns the :class:`Owner` that describes
-            this broker; None: this broker owns all bundles
+        :param ownership: makes the ownership, given a function that returns, for a generation, the
+            :class:`Owner` that describes this broker; None: this broker owns all bundles
         """
         self.io = io
         self.wheel = wheel
@@ -354,7 +356,9 @@ class BrokerService:
         return bool(self._listeners) and not self.topics.stopping
 
     async def stop(self) -> None:
-        """Closes the listeners, topics (acknowledged messages are durable afterwards) and connections."""
+        """Closes the listeners, the topics (their acknowledgements are durable afterwards) and the
+        connections.
+        """
         self.topics.stopping = True
         for listener in self._listeners:
             listener.close()

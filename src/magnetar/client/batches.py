@@ -39,8 +39,8 @@ class Batch:
         return self._options.transaction if self._options is not None else None
 
     def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
-        """Returns the serialized metadata without sequence id and publish time, and the payload; empties the
-        batch.
+        """Empties the batch; returns its serialized metadata (without sequence id and publish time) and its
+        payload.
 
         :param codec: number of the compression codec
         :param numbered_by_last: whether the entry gets only the sequence id of its last message, instead of

@@ -100,7 +100,9 @@ class Connection:
         self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
-        """Does nothing, because the producers' limits of pending messages already bound the unsent bytes."""
+        """Does nothing, because the producers' limits of pending messages also limit the bytes in the
+        transport's write buffer.
+        """
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""

@@ -83,8 +83,8 @@ class ReceiverQueue:
         self.start = StartPosition(None, options.start_message_id_inclusive)
         """The start position; earlier messages are dropped."""
         self.opened = ReceivedTotals()
-        """Number of messages that were made ready for the program since the start, and size of their
-        entries.
+        """Number of messages that were made ready for the program since the consumer was opened, and size of
+        their entries in bytes.
         """
         self.last_taken: MessageId | None = None
         """The id of the last message or entry that the program received; None: nothing received yet."""
@@ -129,7 +129,7 @@ class ReceiverQueue:
     # Arrivals
 
     def run_arrived(self, buffer: bytes, run: MessageRun) -> None:
-        """See :meth:`ConsumerEnd.messages`."""
+        """Handles a run of entries that has arrived; see :meth:`ConsumerEnd.messages`."""
         self.permits.one_is_asked_for = False
         self.permits.arrived(run.total_messages)
         if run.epoch < self.epoch and self.epoch:
@@ -153,7 +153,7 @@ class ReceiverQueue:
                 self._memory.give(-size)
 
     def entry_arrived(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        """See :meth:`ConsumerEnd.message`."""
+        """Handles one entry that has arrived; see :meth:`ConsumerEnd.message`."""
         message_id = id_of(command, self._partition)
         self.permits.one_is_asked_for = False
         if not intact:

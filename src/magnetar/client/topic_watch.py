@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 class TopicWatch:
     """Watches the topics of a namespace on one connection at a time. If the broker does not have this feature
-    or refuses, the watch ends, because the consumer also checks for changes periodically.
+    or refuses, the watch ends; the consumer's periodic checks then find the changes.
     """
 
     def __init__(

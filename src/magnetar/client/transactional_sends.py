@@ -55,7 +55,7 @@ def is_of(told: Done, done: Done) -> bool:
 
 
 def taken_back(told: Done, topic: str) -> None:
-    """Records that a message was not sent, because its sender was cancelled."""
+    """Tells the message's transaction, if any, that the message was not sent: its sender was cancelled."""
     if isinstance(told, Tracked):
         told(None, Interrupted(f"{topic}: the sender of a message was cancelled before it was sent"))
 
@@ -116,7 +116,7 @@ class Gate:
         """:param place: sends a message, or adds it to a batch; if it raises an exception, the message does
             not count as pending
 
-        :param refuse: fails a pending message
+        :param refuse: reports an error to the callback of a message that cannot be sent
         :param passed: called once no message is held back any more
         :param elsewhere: returns whether the topic has migrated away from the cluster of the coordinators
         """
@@ -198,6 +198,7 @@ def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
     other messages concurrently.
 
     :param pending: messages without receipts, in the order in which they were sent
+    :param sequence_id: the sequence id in the receipt
     :returns: the message; None: the message was sent twice, and this is its second receipt
     :raises FrameError: no message up to ``sequence_id`` belongs to a transaction, or ``sequence_id`` is
         higher than the ids of all pending messages

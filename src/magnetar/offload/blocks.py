@@ -203,6 +203,7 @@ def is_sound(data: memoryview, start: int, end: int) -> bool:
 
 def verify(name: str, position: int, entry_id: int, entry: memoryview) -> None:
     """Verifies the checksum that Pulsar's clients put into an entry; an entry without a checksum is accepted.
+
     :param position: the offset of the entry in the object or file
 
     :raises OffloadedLedgerDamaged: the checksum is wrong

@@ -195,6 +195,7 @@ class SequenceReader:
 
     def groups(self, position: int) -> Iterator[RecordGroup]:
         """Yields the groups of records from ``position`` to the end of the file.
+
         :raises OffloadedLedgerDamaged: the file contains something else than groups of records
         """
         self._file.seek(position)

@@ -163,6 +163,7 @@ def missing_place() -> OffloadMisconfigured:
 
 def local_path(setting: str, uri: str) -> Path:
     """Returns the path that a ``file:`` URI or an absolute path names.
+
     :param setting: the name of the setting, for errors
 
     :raises OffloadMisconfigured: the URI is of another kind, or the path is relative

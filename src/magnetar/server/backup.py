@@ -76,6 +76,7 @@ class Source:
     """
     confirm: Callable[[], None] = lambda: None
     """Called after all files have been read, to check that the broker kept them until now.
+
     :raises BackupRefused: the broker did not keep the files
     """
 
@@ -172,6 +173,7 @@ def _running(data_dir: Path | None, admin: AdminClient) -> Iterator[Source]:
 
 def _check_store(data_dir: Path, store: str) -> None:
     """Checks that the directory contains the ledger store of the running broker.
+
     :param store: the id of that ledger store
     :raises BackupRefused: the directory belongs to another broker, or does not exist
     """

@@ -66,6 +66,7 @@ class ChangingSettings(Generic[S, T]):
     def _with(self, name: str, text: str | None) -> tuple[Mapping[str, Value], T]:
         """Returns the changes so far together with one further change, and the object derived from the
         settings with all these changes.
+
         :param text: the new value; None: the setting gets back the value in the file
         """
         changed = dict(self._changed)
@@ -76,6 +77,7 @@ class ChangingSettings(Generic[S, T]):
 
     def _take(self, name: str, text: str | None) -> bool:
         """Applies a change, and returns whether the derived object differs now. An unusable value is ignored.
+
         :param text: the new value; None: the setting gets back the value in the file
         """
         if text is None and attribute_name(name) not in self._changed:

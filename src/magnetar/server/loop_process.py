@@ -160,6 +160,7 @@ class PortTaken(OSError):
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
     """Replaces the error of a ``with`` body that finds a port in use by an error that names the port's user.
+
     :param kind: the protocol in the error text
     :param option: the command-line option that changes the port
 

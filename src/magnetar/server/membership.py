@@ -142,6 +142,7 @@ class Membership:
     async def retire(self) -> bool:
         """Stops acquiring bundles, withdraws the registration and resigns as leader; the broker keeps its
         present bundles.
+
         :returns: whether the registration and the leadership could be withdrawn
         """
         withdrawn = True

@@ -209,6 +209,7 @@ def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
 
 def _check_there(folder: BackupFolder, file: StoredFile) -> None:
     """Checks that the folder contains the copy of a file.
+
     :raises BackupRefused: the copy is missing, or has another size
     """
     place = folder.place_of(file)
@@ -222,6 +223,7 @@ def _check_there(folder: BackupFolder, file: StoredFile) -> None:
 
 def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
     """Compares the size and the checksum of a copy with the size and the checksum in the manifest.
+
     :param place: the path of the copy
     :param size: the actual size of the copy, in bytes
     :param sha256: the actual checksum of the copy

@@ -249,6 +249,7 @@ def tls_files(settings: ListenerSettings) -> TlsFiles:
 
 def tls_rules(settings: ListenerSettings, *, http: bool) -> TlsRules:
     """Returns the TLS versions and ciphers of a listener.
+
     :param http: whether the listener serves HTTP
     """
     protocols: Sequence[str] = settings.tls_protocols

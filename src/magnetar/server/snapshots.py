@@ -139,6 +139,7 @@ class Snapshots:
 
     def prolong(self, snapshot_id: str, seconds: int | None) -> Mapping[str, object]:
         """Changes the time of a snapshot's expiry to ``seconds`` from now.
+
         :param seconds: from 1 to 3600 s; None: 60 s
 
         :raises NotFound: the snapshot was released, or has expired

@@ -170,6 +170,7 @@ def forecast(topic: Topic, backlog: int, retained: int) -> int:
     at the rates of the last minute. The backlog changes by the difference between the publish rate and the
     lowest consume rate of a durable subscription, within the limits of expiry and quotas. Consumed messages
     remain for the retention time.
+
     :param backlog: the present backlog, in bytes
     :param retained: the bytes of acknowledged messages that are kept at present
     """

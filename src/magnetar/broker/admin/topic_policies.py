@@ -72,7 +72,8 @@ class TopicPolicyAdmin:
         return _shown(await topics.own(name, everywhere=everywhere))
 
     async def applied(self, topic: str, field: str) -> object:
-        """Returns the policy in effect for a topic; None if no level sets this policy.
+        """Returns the policy in effect for a topic; None if neither the topic nor its namespace nor the
+        broker sets this policy.
 
         :param field: the field of ``TopicPolicies`` that contains the policy; the result has the format of
             this field
@@ -85,8 +86,8 @@ class TopicPolicyAdmin:
         return render(await self._broker.policies.of_topic(name))
 
     async def all_of(self, topic: str) -> Mapping[str, object]:
-        """Returns ``own``, the policies set for the topic, and ``counting``, the policies in effect from any
-        level.
+        """Returns ``own``, the policies set for the topic, and ``counting``, the policies in effect, whether
+        the topic, its namespace or the broker sets them.
 
         :raises TopicNotFound: no such topic
         """

@@ -115,6 +115,9 @@ class TopicTransactionAdmin:
 
         A transaction without messages in the topic is shown as not aborted.
 
+        :param most: the most significant 64 bits of the transaction's id: the number of the coordinator
+        :param least: the least significant 64 bits: the coordinator's sequence number
+
         :raises TopicNotFound: no such topic
         """
         known, txn = (await self._topic(topic)).transactions, (most, least)
@@ -164,6 +167,8 @@ class TopicTransactionAdmin:
     async def in_pending_acks(self, topic: str, subscription: str, most: int, least: int) -> Json:
         """Returns ``TransactionInPendingAckStats``: the position up to which a transaction acknowledges
         cumulatively.
+
+        :param most: as for :meth:`in_buffer`, like ``least``
 
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription

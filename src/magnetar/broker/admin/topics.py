@@ -152,7 +152,8 @@ class TopicAdmin:
             (await self._broker.topics.persistent_topic(part)).compaction.start()
 
     async def compaction_status(self, topic: str) -> tuple[str, str]:
-        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, and the last error.
+        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, and the last error (empty:
+        no error).
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -179,8 +180,8 @@ class TopicAdmin:
             raise Conflict(str(error)) from error
 
     async def offload_status(self, topic: str) -> tuple[str, str, tuple[int, int]]:
-        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR; the last error; and the
-        position before which the last successful offload ended.
+        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR; the last error (empty: no
+        error); and, after SUCCESS, the position before which all ledgers are offloaded, otherwise (-1, -1).
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -337,7 +338,8 @@ class TopicAdmin:
         return await last_message(found.managed_ledger, found.transactions)
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
-        """Returns the position of the first message published at or after a time (ms since 1970).
+        """Returns the position of the first message published at or after a time (ms since 1970); the
+        position after the last message if all are older.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent

@@ -110,7 +110,7 @@ class LatestElsewhere:
         self.count = 0
         """The number of messages numbered, according to the answers so far."""
         self.kept = 0
-        """The number of messages that stay."""
+        """The number of messages that compaction keeps."""
 
     def _ask(self, question: Question, opened: Callable[[bytes], T]) -> PendingAnswer[T]:
         return PendingAnswer(self._io, self._process, question, opened)
@@ -139,7 +139,7 @@ class LatestElsewhere:
         return count
 
     async def settle(self, way: GivingWay) -> None:
-        """Makes the compaction process decide which messages stay."""
+        """Makes the compaction process decide which messages compaction keeps."""
         parts = await self._count(questions.plain(QuestionKind.PARTS))
         if parts > PARTS:
             raise ProcessFailed(
@@ -156,7 +156,9 @@ class LatestElsewhere:
         self.kept = kept
 
     async def staying(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        """Returns a byte per range [first, end) of message numbers: 1 if any message in it stays."""
+        """Returns a byte per range [first, end) of message numbers: 1 if compaction keeps any message in the
+        range.
+        """
         found = []
         for at in range(0, len(spans), _SPANS_AT_ONCE):
             some = spans[at : at + _SPANS_AT_ONCE]
@@ -165,7 +167,7 @@ class LatestElsewhere:
         return b"".join(found)
 
     def copy(self, entries: Entries, places: EntryIds, partition: int, at: int) -> PendingAnswer[Copied]:
-        """Asks the process for the messages of these entries that stay.
+        """Asks the process for copies of those messages in ``entries`` that compaction keeps.
 
         :param at: the number of the first message, or :data:`questions.GOES_ON`
         """

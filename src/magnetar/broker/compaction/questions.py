@@ -94,7 +94,8 @@ def settle_part(part: int) -> Question:
 
 def staying(spans: Sequence[tuple[int, int]]) -> Question:
     """Returns a question: which of these ranges [first, end) of message numbers contain a message that
-    stays?"""
+    compaction keeps?
+    """
     return [
         bytes((QuestionKind.STAYING,)),
         array("q", (number for span in spans for number in span)).tobytes(),
@@ -106,7 +107,7 @@ def number(entries: Entries) -> Question:
 
 
 def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
-    """Returns a question that asks for copies of the messages in these entries that stay.
+    """Returns a question that asks for copies of those messages in ``entries`` that compaction keeps.
 
     :param at: the number of the first message, or :data:`GOES_ON`
     """
@@ -197,7 +198,7 @@ def opened_counts(answer: bytes, expected: int) -> list[int]:
 
 
 def opened_staying(answer: bytes, expected: int) -> bytes:
-    """Returns one byte per range from an answer: whether any of its messages stays.
+    """Returns one byte per range from an answer: 1 if compaction keeps any message in the range.
 
     :raises Nonsense: the answer does not have one byte per range
     """

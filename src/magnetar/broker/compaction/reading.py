@@ -1,4 +1,4 @@
-"""Reading a topic compacted: first the last compacted ledger, then the newer entries of the topic."""
+"""Reading of a compacted topic: first the last compacted ledger, then the newer entries of the topic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReadStart:
 
 
 class CompactedReading:
-    """Replaces the cursor for a consumer that reads compacted.
+    """Takes the place of the cursor for a consumer that reads the compacted topic.
 
     A consumer finishes the compacted ledger that it began to read, even when another compaction replaces it,
     and then continues with the topic itself, so it also gets messages that the later compaction has removed.

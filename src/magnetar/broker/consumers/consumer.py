@@ -130,9 +130,10 @@ def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
 
 
 def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
-    """Whether entries from ``first`` to ``last`` of a run have broker entry metadata; only these two are
-    checked. In a ledger of a topic, either all entries have this metadata or none has it. A compacted ledger
-    can contain entries with and without this metadata, because a restart can change the setting.
+    """Whether entries from ``first`` to ``last`` of a run have broker entry metadata; only the entries
+    ``first`` and ``last`` are checked. In a ledger of a topic, either all entries have this metadata or none
+    has it. A compacted ledger can contain entries with and without it, because a restart can change the
+    setting.
     """
     start, end = run.starts[first], run.starts[last]
     return run.buffer[start : start + 2] == BROKER_MAGIC or (

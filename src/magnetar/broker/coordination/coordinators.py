@@ -1,8 +1,8 @@
 """The transaction coordinators of this broker, and when they are loaded and closed.
 
-Coordinator n belongs to the broker that owns the bundle of partition n of :data:`ASSIGN`, whose partitions
-are names only. A coordinator is loaded when a client connects to it. A coordinator that has a log is also
-loaded without a client, because the end of a transaction may be incomplete.
+Coordinator n belongs to the broker that owns the bundle of partition n of :data:`ASSIGN`; of these
+partitions, only the names are used. A coordinator is loaded when a client connects to it. A coordinator that
+has a log is also loaded without a client, because the end of a transaction may be incomplete.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Coordinators:
         self.loaded: dict[int, Coordinator] = {}
         """The loaded coordinators, including those that are being closed."""
         self._tenures: dict[int, Tenure] = {}
-        """This broker's tenures of the coordinators that are loaded or being loaded, by number."""
+        """The :class:`Tenure` of each coordinator that this broker has loaded or is loading, by its
+        number."""
         self._tasks = TaskScope(self._io.loop, "transaction coordinators", owner_goes_on)
         self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
         self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
@@ -472,6 +473,7 @@ class Coordinators:
     async def close_within(self, bundle: Bundle, seconds: float) -> None:
         """Closes the coordinators of a bundle that is being released; coordinators that are not closed in
         time are abandoned.
+
         :param seconds: the maximum time, in seconds
         """
         numbers = self._within(bundle)
@@ -513,6 +515,7 @@ def ended_up_to(stats: Mapping[str, object]) -> int:
 
 def last_given(stats: Mapping[str, object]) -> int:
     """Returns the last number that a coordinator has assigned to a transaction; -1 if unknown.
+
     :param stats: ``TransactionCoordinatorStats``
     """
     told = stats.get("leastSigBits")

@@ -168,6 +168,7 @@ class DelayIndex:
         self, version: int, waiting: WaitingPositions, unsaved: Callable[[], WaitingPositions]
     ) -> None:
         """Saves the state of the index for the next load, and deletes runs that are no longer needed.
+
         :param version: how often the cursor was moved by other means than acknowledgements
         :param waiting: the positions of all waiting entries
         :param unsaved: returns the positions of ``waiting`` that are in no run at the moment
@@ -214,6 +215,7 @@ class DelayIndex:
 
     async def load(self, state: AcknowledgedState, version: int) -> WaitingPositions | None:
         """Loads the saved state; returns the waiting entries, or None if there is no usable state.
+
         :param state: the acknowledgements of the cursor
         :param version: how often the cursor was moved by other means than acknowledgements
         :raises LedgerError: the state cannot be read now

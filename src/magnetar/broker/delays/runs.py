@@ -92,6 +92,7 @@ class Run:
 
     def settle(self, first: int | None) -> None:
         """Forgets the blocks whose records have all been delivered.
+
         :param first: the first of all records in memory; None: no record is in memory
         """
         while self._read and (first is None or self._read[0] < first):

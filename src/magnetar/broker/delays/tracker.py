@@ -199,6 +199,7 @@ class DelayTracker:
         position is far away, a position in between.
 
         The caller has read all entries before ``position``.
+
         :param consumed: the acknowledged entries of the ledger; None: none is acknowledged
         """
         ledger_id, entry_id = position
@@ -309,6 +310,7 @@ class DelayTracker:
     async def load(self) -> None:
         """Loads the saved index. Without a usable saved index, no entry is known: the topic must be read
         again.
+
         :raises LedgerError: the saved state cannot be read now
         """
         if self._index is None or self._cursor.storage is None:

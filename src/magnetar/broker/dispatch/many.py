@@ -347,7 +347,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._subscription.fail(error)
 
     def hold(self) -> None:
-        """Blocks the subscription: the broker's limit is reached, and the subscription exceeds its share."""
+        """Blocks the subscription: the broker's limit of unacknowledged messages is reached, and the
+        subscription exceeds its share of this limit.
+        """
         self._held = self.blocked = True
 
     def let_go_on(self) -> None:
@@ -377,7 +379,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.read_more()
 
     def acknowledged(self, messages: int) -> None:
-        """Subtracts messages that are no longer unacknowledged."""
+        """Subtracts ``messages`` from the number of unacknowledged messages."""
         self.unacked -= messages
         if self.unacked < 0:
             self._violated("unacknowledged messages", "at least 0", self.unacked)

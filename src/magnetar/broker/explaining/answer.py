@@ -75,6 +75,7 @@ def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, object], str, str]:
     """Explains a dispatch rate that is used up.
+
     :returns: a sentence, statistics, a command that raises the limit (empty if no command does), and an
         empty string, because no command shows details
     """

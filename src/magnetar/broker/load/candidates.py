@@ -1,4 +1,4 @@
-"""Determines by rules that operators set which brokers may own a bundle, and why the others may not."""
+"""Applies the rules that operators have set: which brokers may own a bundle, and why the others may not."""
 
 from __future__ import annotations
 

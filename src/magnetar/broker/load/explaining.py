@@ -39,7 +39,7 @@ class PlacementExplanation:
 def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
     """Explains where a bundle is, why it is there, and what would move it.
 
-    :param placer: a copy whose use changes no state
+    :param placer: a :class:`Placer` whose use changes no state
     :param now: the present time, on the clock of ``ClusterLoad.moved``
     """
     load, settings = placer.load, placer.settings

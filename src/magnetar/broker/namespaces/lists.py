@@ -74,6 +74,7 @@ class TopicList:
 
     def change(self, name: str, exists: bool) -> int:
         """Applies the creation or deletion of a topic; returns the change in the number of names.
+
         :param exists: whether the topic exists now
         """
         index = bisect_left(self.names, name)

@@ -146,6 +146,7 @@ class Ownership(Protocol):
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
         """Completes the release that :meth:`begin_release` began: from now on, other brokers may own the
         bundle.
+
         :param towards: the broker that is to own the bundle next; None: not known
         :raises MetadataError: the metadata store refuses the request; this broker stays the owner
         """
@@ -220,7 +221,7 @@ class OnlyBroker:
     """Ownership in a standalone broker, which owns every bundle as long as its session lasts."""
 
     def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
-        """:param own: returns the :class:`Owner` that describes this broker with a generation"""
+        """:param own: returns, for a generation, the :class:`Owner` that describes this broker"""
         self._own = own
         self._generation = 1
         self._lasts = True

@@ -81,6 +81,8 @@ def remove_old_fields(policies: MutableMapping[str, object]) -> None:
 def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | None:
     """Returns when and where ledgers are offloaded; None if no driver is set.
 
+    :param on_load: whether due ledgers are offloaded as soon as the topic is loaded
+
     :raises MetadataFailure: a value is not in Pulsar's form
     """
     driver = found.get(DRIVER)

@@ -86,7 +86,7 @@ class Admission:
         next run is judged.
 
         :param name: the name of the producer
-        :param first: the sequence id of each entry; of a batch, the lowest one
+        :param first: the sequence id of each entry; of a batch, its lowest sequence id
         :param highest: the highest sequence id of each batch; -1 for an entry without a highest sequence id
         :param chunked: whether there are chunks among the entries
         :param in_transaction: whether the entries are published in a transaction

@@ -267,14 +267,14 @@ class TransactionEnd(Publish):
 
 
 def sequence_marks(appends: Iterable[Append]) -> Iterator[tuple[str, int]]:
-    """Iterates over names of producers and highest sequence ids of appends that are not durable yet."""
+    """Yields, for appends that are not durable yet, names of producers, each with a highest sequence id."""
     for append in appends:
         if append.context is not None:
             yield from append.context.sequence_marks(append.first, append.count)
 
 
 def source_marks(appends: Iterable[Append]) -> Iterator[tuple[str, Position]]:
-    """Iterates over names of replicators and source positions of appends that are not durable yet."""
+    """Yields, for appends that are not durable yet, names of replicators, each with a source position."""
     for append in appends:
         if append.context is not None:
             yield from append.context.source_marks(append.first, append.count)

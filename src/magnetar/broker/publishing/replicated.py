@@ -100,7 +100,9 @@ class NamedPublish(Publish):
         messages: int,
         started: float,
     ) -> None:
-        """:param marks: each entry's original producer and highest sequence id; -1: it is not counted"""
+        """:param marks: the original producer of each entry, and the entry's highest sequence id; -1: the
+        entry does not count for its producer
+        """
         super().__init__(producer, sequence_ids, highest_sequence_ids, messages, started)
         self.marks = marks
 

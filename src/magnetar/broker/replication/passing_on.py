@@ -37,7 +37,7 @@ class PassingReplicator(BaseReplicator):
         self._settings = common.settings
         self._bytes = common.in_flight
         self._in_flight = 0
-        """The number of entries without a receipt; the next attribute is the size of their frames in
+        """The number of entries without a receipt; ``_in_flight_size`` is the size of their frames in
         bytes."""
         self._in_flight_size = 0
         self._last_receipt = 0.0

@@ -232,7 +232,9 @@ class Replicator(BaseReplicator):
         self._there.detach(self._there.lasting)
 
     def _settle(self) -> None:
-        """Moves the cursor past confirmed and skipped entries, in order, so that it never has holes."""
+        """Moves the cursor past confirmed and skipped entries, in order, so that no entry is deleted
+        individually.
+        """
         in_flight = self._in_flight
         if in_flight.count:
             ledger_id, entry_id = in_flight.head()

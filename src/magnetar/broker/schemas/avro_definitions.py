@@ -136,6 +136,7 @@ def _text(node: object, key: str, what: str) -> str:
 
 def _check_name(name: str) -> str:
     """Checks a name and returns it. Letters above U+FFFF are invalid, because Java checks UTF-16 units.
+
     :raises InvalidDefinition: the name is not valid
     """
     fits = all(_is_letter(each) or each.isdecimal() for each in name)

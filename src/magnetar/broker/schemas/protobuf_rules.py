@@ -54,7 +54,8 @@ def _messages(file: FileDescriptorProto) -> set[str]:
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """Checks that the root message stays the same; everything else may change.
 
-    :raises IncompatibleSchema: ``strategy`` does not allow ``new`` after these versions
+    :raises IncompatibleSchema: ``strategy`` is ALWAYS_INCOMPATIBLE, or the root message of ``new`` has
+        another name than in one of the versions ``before``
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return

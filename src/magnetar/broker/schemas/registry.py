@@ -85,13 +85,14 @@ class SchemaRegistry:
         return history
 
     async def list(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """Returns :meth:`versions`, counted as a separate kind of request."""
+        """Returns what :meth:`versions` returns; telemetry counts the call as a LIST request."""
         with self._operations.measured(SchemaOperation.LIST, schema_id):
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
         """Returns the schema with this version number; None if that version does not exist or was deleted.
-        :param version: None: the latest version
+
+        :param version: the number of the version; None: the latest version
         """
         with self._operations.measured(SchemaOperation.GET, schema_id):
             for found in reversed(await self.versions(schema_id)):

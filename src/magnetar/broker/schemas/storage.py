@@ -134,6 +134,7 @@ class SchemaStorage:
 
     async def ledger_ids(self) -> set[int]:
         """Returns the ids of the ledgers of all schemas.
+
         :raises MetadataFailure: a locator is damaged
         """
         found: set[int] = set()

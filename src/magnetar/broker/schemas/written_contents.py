@@ -149,7 +149,9 @@ def _number(form: str, text: str) -> bytes:
 
 
 def _moment(text: str) -> tuple[datetime, int]:
-    """Returns a time in whole seconds, and its nanoseconds; UTC if the text has no offset."""
+    """Returns a time without its fraction of a second, and the fraction in nanoseconds; UTC if the text has
+    no offset.
+    """
     rest, nanos = _without_fraction(text)
     found = datetime.fromisoformat(rest)
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)), nanos

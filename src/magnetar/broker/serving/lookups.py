@@ -98,6 +98,8 @@ class Lookups:
     async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
         """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
 
+        :param asked: what happens if no broker owns the topic's bundle
+
         :raises NamespaceNotFound: the namespace does not exist
         :raises ServiceNotReady: the owner is not known now
         """

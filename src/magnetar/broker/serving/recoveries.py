@@ -34,7 +34,7 @@ class Recoveries:
     first come, first served.
 
     If a client waits for a topic, the topics on which this topic depends must be marked with :meth:`hurry`,
-    too; whoever loads them does so.
+    too; the code that loads those topics marks them.
     """
 
     def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:

@@ -147,7 +147,7 @@ class ServedTopics:
         self._tasks = TaskScope(io.loop, "the topics of the broker", owner_goes_on)
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
-        """The tenures of topics that are being loaded, or deleted without being loaded."""
+        """The :class:`Tenure` of each topic that is being loaded, or deleted without being loaded."""
         self._unloading: dict[str, Task[None]] = {}
 
     @property

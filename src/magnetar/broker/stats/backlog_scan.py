@@ -60,8 +60,9 @@ async def scan(
 
     With ``start``, entries before the mark-delete position count, too; individually acknowledged ones never
     count.
+
     :param max_entries: the number of entries after which the scan ends
-    :param max_seconds: the time after which the scan ends
+    :param max_seconds: the time after which the scan ends, in seconds
 
     :raises LedgerError: an entry cannot be read
     """

@@ -141,7 +141,7 @@ class OffloadMetrics:
 
 @dataclass(slots=True)
 class OffloadDeletionMetrics:
-    """Deletions of offloaded ledgers of one topic, which may not exist any more."""
+    """Deletions of the offloaded ledgers of one topic; the topic itself may have been deleted."""
 
     namespace: str
     topic: str
@@ -203,7 +203,9 @@ class ReplicationMetrics:
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """A topic, or a partition; rates are per second, of entries for storage, otherwise of messages."""
+    """A topic, or a partition; rates are per second; storage rates count entries, other rates count
+    messages.
+    """
 
     name: str
     """The full name of the topic."""

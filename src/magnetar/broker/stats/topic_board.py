@@ -1,8 +1,9 @@
 """A live list of all topics for the dashboard's page: ordered, filtered, one page at a time.
 
 While no client watches, no data is kept and no work is done. Otherwise, the metrics of topics on open pages
-are read every :data:`TICK_SECONDS`. Those of all other topics are read in turn, some at each tick and busy
-ones more often, only to decide on which page a topic belongs. An order of topics is kept for
+are read every :data:`TICK_SECONDS`. The metrics of all other topics are read in turn, some topics at each
+tick and busy topics more often; these metrics only decide on which page a topic belongs. An order of topics
+is kept for
 :data:`ORDER_SECONDS`, so that sorting costs little and lines do not jump.
 """
 
@@ -224,6 +225,7 @@ class TopicBoard:
 
     def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
         """Reads the next topics of a round, at most :data:`LOOKS`.
+
         :param turn: the names of the topics that are left in this round, the next one at the end
         :param renewed: returns the names of the topics for the next round
         """
@@ -466,6 +468,7 @@ _PASSING = frozenset({AT_END, READING, TURN, MOVING})
 def look(line: Line, topic: AnyTopic, now: float) -> None:
     """Updates a line from its topic. Rates are averages since the last reading; the first reading after the
     load of the topic takes the rates of the topic's statistics.
+
     :param now: seconds of the monotonic clock
     """
     rate_in, rate_out = topic.rate_in, topic.rate_out

@@ -167,6 +167,7 @@ def subscriptions_stats(
     """Returns the metrics of all subscriptions, and their statistics by the subscription's name.
     The generator yields after each subscription and each consumer, because thousands of them take longer than
     clients of other topics should wait. So the values may be of different moments.
+
     :param taken_of: returns the metrics of a subscription
     :param stats_of: returns the statistics of a subscription without its consumers
     :param consumers: whether to include the consumers
@@ -343,6 +344,7 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
 
 def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
     """Returns ``PersistentTopicInternalStats``; yields after each cursor and each ledger.
+
     :param metadata: whether to add the metadata of each ledger
     """
     found = yield from ledger_stats(topic.managed_ledger, topic.subscriptions, metadata=metadata)

@@ -295,7 +295,8 @@ class BaseSubscription(ABC):
 
     def tick(self, seconds: float) -> bool:
         """Updates the rates; returns whether anything was acknowledged in the last period.
-        :param seconds: the length of the period
+
+        :param seconds: the length of the period, in seconds
         """
         for rate in (self.rate_out, self.redelivered, self.acks):
             rate.tick(seconds)

@@ -205,8 +205,8 @@ class Subscription(BaseSubscription):
             self.carried.met(run.entry(index))
 
     def pass_markers(self, first: Position, last: Position) -> None:
-        """Consumes markers if everything before them is consumed: otherwise they would be a backlog that no
-        consumer ever reads.
+        """Consumes markers if everything before them is consumed. If they stayed unconsumed, they would be a
+        backlog that no consumer ever reads.
 
         :param first: the position of the first of the adjacent markers
         :param last: the position of the last marker
@@ -358,11 +358,10 @@ class Subscription(BaseSubscription):
         self._acked(consumer, messages)
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Ends a transaction in this subscription, durably: a commit acknowledges its messages, an abort
-        redelivers them.
+        """Ends a transaction in this subscription, durably: a commit makes the transaction's acknowledgements
+        effective, an abort redelivers the messages that it had acknowledged.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
-            transaction
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
         :raises BrokerError: the end cannot be stored now
         """
         pending = await self.topic.pending_acks(self, create=False)

@@ -124,6 +124,7 @@ class ClusterTopicPolicies:
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
         """Returns the state of a namespace, with all records that its topic had at the time of the call; None
         if the namespace has never had topic policies.
+
         :raises ServiceNotReady: the records of the namespace cannot be read now
         """
         state = self._known.get(namespace)

@@ -119,9 +119,10 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
     receipts first.
 
     A migrated topic accepts no more messages. Its producers are redirected once two conditions are met: every
-    replicator has sent everything, so that their next messages come later in the other cluster; and no
-    transaction is open, because the other cluster does not know this cluster's transactions, and hides their
-    messages. Its consumers are redirected when they have acknowledged everything.
+    replicator has sent everything, so that the other cluster stores the producers' next messages after the
+    replicated messages; and no transaction is open, because the other cluster does not know this cluster's
+    transactions, and hides their messages. Its consumers are redirected when they have acknowledged
+    everything.
 
     :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use
         in this cluster

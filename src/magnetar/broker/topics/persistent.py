@@ -153,7 +153,7 @@ class Topic(BaseTopic[Subscription]):
         """Opens the pending acknowledgements of a subscription; if they do not exist and the last argument is
         False, returns None instead of creating them."""
         self._log_tenures: dict[str, Tenure] = {}
-        """The tenures of pending-ack logs, by the name of the subscription."""
+        """For each pending-ack log, the :class:`Tenure` in which it may be written, by subscription name."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -271,7 +271,7 @@ class Topic(BaseTopic[Subscription]):
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
 
-        :param low_water: the coordinator's transactions up to this number have ended; -1: no transaction
+        :param low_water: all transactions of the coordinator up to this number have ended; -1: none
         :raises NotAllowed: transactions are disabled
         :raises BrokerError: the end cannot be stored now
         """
@@ -306,7 +306,7 @@ class Topic(BaseTopic[Subscription]):
         return subscription.pending
 
     def tenures(self) -> list[Tenure]:
-        """Returns the tenures of the managed ledgers that the topic writes to."""
+        """Returns the :class:`Tenure` of each managed ledger that the topic writes to."""
         return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
 
     def lost_pending_acks(self, error: BaseException) -> None:

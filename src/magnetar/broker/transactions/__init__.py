@@ -18,7 +18,7 @@ class BatchedWrites:
     max_records: int = 512
     max_bytes: int = 4 << 20
     max_delay_seconds: float = 0.001
-    """The maximum time that the first record waits for others."""
+    """The maximum time that the first record waits for further records, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class TransactionSettings:
     snapshot_changes: int = 1000
     """``transactionBufferSnapshotMaxTransactionCount``: a topic's state is stored after this many changes."""
     snapshot_seconds: float = 5.0
-    """``transactionBufferSnapshotMinTimeInMillis``: the maximum delay between a change and the next
-    snapshot."""
+    """``transactionBufferSnapshotMinTimeInMillis``: the maximum delay between a change and the next snapshot,
+    in seconds."""
     segmented_snapshots: bool = False
     segment_bytes: int = 256 << 10
     """``transactionBufferSnapshotSegmentSize``: the maximum size of a segment of transaction ids, in
@@ -42,7 +42,7 @@ class TransactionSettings:
     subscriptions in flight."""
     request_seconds: float = 3.0
     """``transactionBufferClientOperationTimeoutInMills``: the timeout of a request to a topic or
-    subscription."""
+    subscription, in seconds."""
     log_writes: BatchedWrites = field(default_factory=BatchedWrites)
     """Batching in the logs of coordinators."""
     pending_ack_writes: BatchedWrites = field(default_factory=BatchedWrites)

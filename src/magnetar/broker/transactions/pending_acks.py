@@ -240,8 +240,8 @@ class PendingAcks:
     # Ends of transactions
 
     async def end(self, txn: TxnId, *, commit: bool, low_water: int, given_back: GivenBack) -> None:
-        """Ends a transaction in this subscription, durably: a commit acknowledges its messages, an abort
-        releases them.
+        """Ends a transaction in this subscription, durably: a commit acknowledges the messages of its pending
+        acknowledgements, an abort releases these messages.
 
         :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
         :param given_back: called with the acknowledgements that an abort releases

@@ -128,8 +128,9 @@ class Revocation:
             self._soon(again)
 
     async def _each(self, work: Callable[[Holder], Awaitable[None]]) -> bool:
-        """Calls ``work`` for each holder; returns False if some could not be checked now, after all others
-        were checked."""
+        """Calls ``work`` for each holder; returns False if some holders could not be checked now; the other
+        holders are checked in any case.
+        """
         running = Slice(self._io, "permissions")
         failure: Exception | None = None
         for holder in [one for holders in self._holders for one in holders()]:

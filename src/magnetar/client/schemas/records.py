@@ -83,7 +83,7 @@ class RecordField:
         return self.type()
 
     def _item_info(self, defined_names: set[str]) -> object:
-        """Returns the definition that is used if this is the type of an array's items or of a map's
+        """Returns the definition that is used if this field is the type of an array's items or of a map's
         values.
         """
         return self.type()

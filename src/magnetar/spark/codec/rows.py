@@ -238,6 +238,7 @@ def _batch(
 
 def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
     """Returns the indexes of rows without a key; rows with malformed payloads are left out.
+
     :param intact: for each row, whether its payload could be converted; None: all payloads were converted
     """
     valid = rows.keys.valid

@@ -113,6 +113,7 @@ NOTHING = Definition("BYTES")
 
 def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
     """Returns a topic's schema; if the topic has no schema, the schema of bytes.
+
     :param version: the version; None: the newest version
     :raises NotFound: the topic's schema does not have this version
     """
@@ -180,6 +181,7 @@ def definition_of_fitting_versions(
     refusal: Callable[[Definition], str],
 ) -> Definition:
     """Like :func:`definition_of_all_versions`, but leaves out versions whose columns cannot be used.
+
     :param refusal: returns the reason why the columns of a version cannot be used; empty: they can be used.
         It is called with the versions from the oldest on
     :raises SparkSourceError: no version can be used

@@ -137,6 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
         """Returns the position at which to continue: ``place``, or the first existing position if the ledger
         of ``place`` was empty and is deleted, or if messages are lost and ``failOnDataLoss`` is not set.
+
         :raises DataLoss: messages are lost, and ``failOnDataLoss`` is set
         """
         if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):

@@ -168,6 +168,7 @@ class _Commit:
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
         """Returns the highest of a batch's sequence ids that a topic contains; -1 if the topic contains no
         message of the batch. It is called if the broker has forgotten the producer.
+
         :param base: the first sequence id of the batch
         :raises DataLoss: entries that could be of the batch were deleted
         """

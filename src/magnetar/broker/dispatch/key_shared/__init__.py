@@ -3,8 +3,8 @@
 The hash of a key is its *slot*, and each consumer has some of the slots:
 
 * ``ranges`` divides the slots among the consumers of a subscription, by one of three rules;
-* ``consumer`` knows which slots a consumer has, which entries of them it holds, and which slots still drain
-  because they were reassigned while their former consumer held entries of them;
+* ``consumer`` knows which slots a consumer has, which entries it holds in each slot, and which slots still
+  drain, that is, were reassigned while their former consumer held entries in them;
 * ``replay`` keeps the entries that wait, with their slots;
 * ``dispatcher`` chooses the consumer of each entry. Compiled functions hash the keys of a run and group its
   entries by consumer (``magnetar.protocol.hot_keys``).
