@@ -383,7 +383,7 @@ class Client(Opening):
         return made
 
     def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
-        """Returns the options with all interceptors, and the context of listener calls (None: no tracing)."""
+        """Returns the options with all interceptors, and, if tracing is on, the context of listener calls."""
         wanted = ConsumerOptions(**options)
         during: During | None = None
         if self._open_telemetry is not None:

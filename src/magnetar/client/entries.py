@@ -234,8 +234,8 @@ class MessageOpening:
         return ()
 
     def _without_those_before(self, chunk: RawEntry) -> None:
-        """Withholds a chunk whose earlier chunks are missing, because they may be redelivered; acknowledges
-        an expired chunk.
+        """Neither delivers nor acknowledges a chunk whose earlier chunks are missing, because the missing
+        chunks may be redelivered; acknowledges the chunk if it has expired.
         """
         position = (chunk.ledger_id, chunk.entry_id)
         age_ms = self._clock.wall_ms() - chunk.metadata.publish_time

@@ -76,8 +76,9 @@ class ListenerCalls:
         self._calls = 0
         self._turn = 0
         self._lanes: dict[int, deque[Message]] = {}
-        """By lane: messages that wait for earlier messages of the lane. Several keys can share a lane. A lane
-        is in the dictionary while it has a task that calls the listener.
+        """Messages that wait for earlier messages of the same lane, by the lane's number. A lane is a queue
+        for the messages of one or several keys, which the listener gets one at a time. A lane is in the
+        dictionary while it has a task that calls the listener.
         """
         self._waiting = 0
         self._progress = Arrivals(loop)

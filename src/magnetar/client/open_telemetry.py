@@ -343,7 +343,7 @@ class _Metrics(Observer):
         runs on another thread, so it copies the totals in one step.
 
         :param name: the name of the metric
-        :param total: the name of the statistic that is the total
+        :param total: the name of the total among the statistics of a producer or a consumer
         """
 
         def read(_options: CallbackOptions) -> Iterable[Observation]:

@@ -175,7 +175,7 @@ class Producer(Attached, AcceptsMessages):
     def enqueue_or_wait(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Like :meth:`enqueue`, but waits for fewer pending messages if ``block_if_queue_full`` is set."""
+        """Like :meth:`enqueue`, but waits while the queue is full if ``block_if_queue_full`` is set."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
             self._queued.append((content, tracked(done, options), sequence_id, options, copy_context()))

@@ -117,7 +117,7 @@ class ReceiverQueue:
         return bool(self._entries or self._ready or self.returned) or self._aside.entry is not None
 
     def totals(self) -> ReceivedTotals:
-        """Returns the totals of received messages, and the number of messages that wait in the queue."""
+        """Returns the totals of received messages; ``waiting`` is the number of messages in the queue."""
         waiting = sum(entry.num_messages for entry in tuple(self._entries)) + len(self._ready)
         return ReceivedTotals(self.opened.messages - len(self._ready), self.opened.bytes, waiting=waiting)
 

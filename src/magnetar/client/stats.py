@@ -41,8 +41,8 @@ class Latencies:
         self.highest = max(self.highest, others.highest)
 
     def quantile(self, part: float) -> float:
-        """Returns the latency in milliseconds that a fraction of the messages does not exceed; 0 without
-        messages.
+        """Returns the latency in milliseconds that a fraction of the messages does not exceed; 0 if there are
+        no messages.
 
         :param part: the fraction, such as 0.99
         """
@@ -229,7 +229,8 @@ class Intervals(Generic[Totals]):
 def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
     """Returns the statistics of a producer.
 
-    :param parts: the intervals by the name of each partition or, without partitions, of the topic
+    :param parts: the producer's intervals, by the name of each partition; without partitions, by the name of
+        the topic
     """
     present = [part.present()[1] for part in parts.values()]
     rated = [part.last or part.present() for part in parts.values()]

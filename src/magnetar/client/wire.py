@@ -138,7 +138,7 @@ class Wire:
         self._needed = 0
         self.ready = False
         self.confirms_positions = False
-        """Whether the broker sends receipts for replicated messages with their positions in the source
+        """Whether the broker's receipts for replicated messages contain the messages' positions in the source
         cluster.
         """
         self.offers_topic_watches = False

@@ -154,7 +154,7 @@ class IsolationAdmin:
     # Failure domains
 
     async def domains(self, cluster: str) -> Mapping[str, Any]:
-        """Returns ``FailureDomain`` by name.
+        """Returns the failure domains of a cluster (``FailureDomain``) by name.
 
         :raises PreconditionFailed: no such cluster
         """

@@ -98,8 +98,8 @@ class TopicPolicyAdmin:
     async def set_policy(
         self, topic: str, changes: Mapping[str, Any], *, everywhere: bool, field: str, key: str | None = None
     ) -> None:
-        """Sets fields of ``TopicPolicies``; the value None removes a field. Loaded topics apply them when
-        this returns.
+        """Sets fields of ``TopicPolicies``; the value None removes a field. Loaded topics have applied the
+        change when this returns.
 
         :param everywhere: set the policy for all clusters
         :param field: the field whose rules are checked

@@ -425,7 +425,7 @@ class TopicAdmin:
     # Storage
 
     async def trim(self, topic: str) -> None:
-        """Deletes ledgers of a topic that are no longer needed.
+        """Deletes those ledgers of a topic that are no longer needed.
 
         :raises TopicNotFound: no such topic
         """

@@ -17,7 +17,8 @@ from magnetar.protocol.hot_compaction import PARTS
 C = TypeVar("C")
 T = TypeVar("T")
 _KEPT_SECONDS = 10.0
-"""How long the process is kept after a compaction, because the next one may start soon."""
+"""How long, in seconds, the process is kept after a compaction, because the next compaction may start
+soon."""
 _ANSWER_SECONDS = 300.0
 """The time in seconds after which a process that has not answered counts as failed. The time is long because
 the process may have to wait for a CPU."""

@@ -93,7 +93,8 @@ class DelayTracker:
         self._lost = lost
         self.waiting = WaitingPositions()
         self._handed_out = WaitingPositions()
-        """Entries that were handed out before the cursor has read them, so that the cursor must skip them."""
+        """Entries that were delivered, or moved to the replay list, before the cursor has read them, so that
+        the cursor must skip them."""
         self._heap: list[int] = []
         """Records that are in no ledger; the entries of some of these records no longer wait."""
         self._unsaved = WaitingPositions()
@@ -191,7 +192,7 @@ class DelayTracker:
         return self.waiting.has_any_of(run, first, end) or handed_out.has_any_of(run, first, end)
 
     def knows(self, position: Position) -> bool:
-        """Whether an entry that is read must be skipped: it waits, or was handed out."""
+        """Whether an entry that is read must be skipped: it waits, or :meth:`hand_out` has marked it."""
         return position in self.waiting or position in self._handed_out
 
     def behind(self, position: Position, consumed: EntryRanges | None) -> Position:

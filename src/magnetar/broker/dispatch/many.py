@@ -125,7 +125,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.read_more()
 
     def rewound(self) -> None:
-        """Discards all entries that were read or sent, after the cursor was moved."""
+        """Called after the cursor was moved: discards all entries that had been read or sent."""
         self.replay.clear()
         self.redelivery_counts.clear()
         if self.delays is not None:
@@ -230,7 +230,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     def _leave_out_aborted(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> int:
         """Sets the sizes of entries of aborted transactions to 0, as for markers; returns ``MARKED`` if there
-        are any, otherwise 0.
+        are such entries, otherwise 0.
 
         :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
@@ -461,7 +461,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     async def give_back(self, positions: Sequence[Position], in_part: Container[Position]) -> None:
         """Redelivers the entries that an aborted transaction had acknowledged.
 
-        :param in_part: entries of which a consumer held other messages at the time of the abort
+        :param in_part: positions of batches of which, at the time of the abort, a consumer held messages that
+            the transaction had not acknowledged
         """
         ledgers = self._subscription.topic.managed_ledger.ledgers
         for position in positions:

@@ -81,8 +81,9 @@ async def explain_topic(
 def _left_by_transactions(
     broker: BrokerService, topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]
 ) -> Mapping[str, object]:
-    """Returns the section of the explanation about earlier transactions of a topic, if transactions are now
-    disabled; otherwise nothing."""
+    """Returns the explanation's section about earlier transactions of a topic; empty if transactions are
+    enabled, or if the topic has never had transactions.
+    """
     off = broker.transactions_off
     if off is None or not isinstance(topic, Topic):
         return {}
@@ -108,7 +109,7 @@ def _left_by_transactions(
 
 
 def _not_offloaded(topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]) -> Mapping[str, object]:
-    """Returns the section of the explanation about a failed offload; empty if the last offload succeeded."""
+    """Returns the explanation's section about a failed offload; empty if the last offload did not fail."""
     offloader = topic.managed_ledger.offloader if isinstance(topic, Topic) else None
     if offloader is None or offloader.policy is None or not offloader.last_failure:
         return {}
@@ -175,7 +176,9 @@ def explain_passing_on(replicator: PassingReplicator) -> Explanation:
 
 
 def explain_dropped(topic: Topic) -> dict[str, Explanation]:
-    """Returns explanations for the clusters whose last messages were dropped as duplicates, by name."""
+    """Returns an explanation for each cluster whose last messages were dropped as duplicates, by the
+    cluster's name.
+    """
     known = topic.deduplication
     if known is None:
         return {}

@@ -226,8 +226,8 @@ class Throttle:
         self.size = 0
         """The bytes that may be sent, as of the last call of :meth:`admits`."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
-        """How often the throttle had to wait, by kind of limit, and by whether its limit of messages was
-        reached (True) or only its limit of bytes (False)."""
+        """How often the throttle had to wait, by kind of limit and by what was used up: True: messages,
+        False: bytes."""
         self.held_by: DispatchLimiter | None = None
         """The limiter in whose queue the throttle waits or waited last; None: it has never waited."""
 
@@ -248,7 +248,8 @@ class Throttle:
 
     def admits(self) -> bool:
         """Whether messages may be sent now; sets :attr:`messages` and :attr:`size`. If not, the dispatcher is
-        called once they may be sent."""
+        called as soon as messages may be sent.
+        """
         self._bound = self.bound_if_caught_up or not self._caught_up()
         messages = size = float(_ANY)
         if self._bound:
@@ -305,7 +306,9 @@ class Throttle:
 
 
 def _within(amounts: Sequence[int], count: int, most: int) -> int:
-    """Returns how many of the first ``count`` amounts begin before ``most`` is used up."""
+    """Returns how many of the first ``count`` amounts it takes to reach the sum ``most``; ``count`` if all of
+    them together are at most ``most``.
+    """
     if sum(amounts[:count]) <= most:
         return count
     for index in range(count):

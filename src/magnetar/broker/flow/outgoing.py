@@ -1,4 +1,6 @@
-"""The sending half of a connection: frames gathered over a turn, and limits on unsent bytes."""
+"""The sending half of a connection: frames gathered over a turn, and limits on unsent bytes.
+
+Unsent bytes are bytes in the transport's write buffer: they were written and not yet sent to the client."""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ _RECOUNT_SECONDS = 0.1
 
 
 class UnsentBytes:
-    """The queued or unsent bytes of all connections: an upper bound, corrected before it is applied."""
+    """The number of queued and unsent bytes of all connections. The number may be too high; it is corrected
+    before a limit is applied.
+    """
 
     __slots__ = ("_budget", "_clock", "_counted_at", "members", "used")
 
@@ -47,7 +51,7 @@ class UnsentBytes:
         self.used = 0
 
     def expect(self, reading: Task[EntryRun | None], size: int) -> None:
-        """Counts bytes that are being read from the ledger store until the read ends and they are queued."""
+        """Counts bytes that are being read from the ledger store, until the read ends."""
         self.used += size
         reading.add_done_callback(lambda _ended: self._came(size))
 
@@ -57,7 +61,8 @@ class UnsentBytes:
             self.violated(None)
 
     def violated(self, fail: Fail | None) -> NoReturn:
-        """Counts again from 0, so that the other connections continue, and reports the broken invariant.
+        """Counts the bytes of all connections anew, so that the other connections continue, and reports the
+        broken invariant.
 
         :param fail: closes the connection where the violation was found; None if the reader of entries found
             it
@@ -66,8 +71,9 @@ class UnsentBytes:
         violated(fail, "unsent bytes of all connections", "at least 0", found)
 
     def over(self) -> bool:
-        """Whether the budget is exceeded. If so, counts again at most every 0.1 s; above four times the
-        budget, closes the connections with the most unsent bytes."""
+        """Whether the budget is exceeded. If so, corrects the number of bytes, at most every 0.1 s; above
+        four times the budget, closes the connections with the most unsent bytes.
+        """
         if self.used <= self._budget:
             return False
         now = self._clock.monotonic()
@@ -175,7 +181,7 @@ class Outgoing:
             self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER, low=TIGHT_HIGH_WATER // 2)
 
     def count_again(self) -> None:
-        """Updates the count of unsent bytes from the size of the transport's write buffer."""
+        """Updates the count of unsent bytes from the transport's write buffer."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         self.unsent.used += unsent - self._counted
         self._counted = unsent
@@ -226,7 +232,9 @@ class Outgoing:
         return False
 
     async def taken(self) -> None:
-        """Waits until the client has received most of the sent bytes, or is disconnected."""
+        """Returns when the transport's write buffer is not full; if it is full, waits until it is at most
+        half full, or the client is disconnected.
+        """
         if self._size and not self._paused:
             self.flush()
         if self.unsent.over():
@@ -248,7 +256,7 @@ class Outgoing:
 
     @property
     def unsent_in_socket(self) -> int:
-        """Returns the bytes that were written and not sent, as of the last count."""
+        """Returns the number of bytes in the transport's write buffer, as of the last count."""
         return self._counted
 
     @property
@@ -271,11 +279,11 @@ class Outgoing:
         return self.room
 
     def pause(self) -> None:
-        """Pauses writing when the transport has reached its limit of unsent bytes."""
+        """Called when the transport's write buffer has reached its limit: pauses writing."""
         self._paused = True
 
     def resume(self) -> None:
-        """Resumes writing when the transport's unsent bytes have fallen to half of its limit."""
+        """Called when the transport's write buffer has fallen to half of its limit: resumes writing."""
         self._paused = False
         self.count_again()
         if self._tight and self._transport is not None and not self.unsent.over():

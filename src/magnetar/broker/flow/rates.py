@@ -138,7 +138,7 @@ class _Ring:
 
 
 class RateHistory:
-    """Recent rates in and out: a small ring of numbers for each topic that was busy.
+    """Recent rates of incoming and outgoing messages: a small ring of numbers for each topic that was busy.
 
     It has the rates of the last :data:`WINDOWS` windows by topic, without topics that were idle all the time.
     """

@@ -218,7 +218,9 @@ async def make_coordinators(
 
 
 async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:
-    """Updates the addresses in a cluster's record, which may have changed since the last start."""
+    """Updates the addresses in a cluster's record, because the addresses may have changed since the last
+    start.
+    """
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
     known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()

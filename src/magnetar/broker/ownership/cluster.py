@@ -297,8 +297,9 @@ class ClusterOwnership:
             raise MetadataFailure(f"{bundle}: {error}") from error
 
     async def _is_ours(self, bundle: Bundle, held: _Held) -> bool:
-        """Whether this session created the node. Only this broker ends its session, so the answer stays
-        true."""
+        """Whether this session created the node. A true answer stays valid, because only this broker ends its
+        session.
+        """
         node = await self._metadata.get(path_of(bundle))
         if node is None or not node.own:
             return False

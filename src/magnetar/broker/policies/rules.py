@@ -112,7 +112,7 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
 
 
 def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, object]) -> None:
-    """Checks that a tenant is allowed to use some clusters.
+    """Checks that a tenant is allowed to use all of the given clusters.
 
     :param record: ``TenantInfo``
     :raises AuthorizationFailure: the tenant is not allowed to use one of the clusters
@@ -126,7 +126,7 @@ def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, obj
 
 
 def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Sequence[str]) -> None:
-    """Checks that topics of a namespace may be replicated to some clusters.
+    """Checks that topics of a namespace may be replicated to all of the given clusters.
 
     :param allowed: ``allowed_clusters`` of the namespace; empty: all clusters are allowed
     :raises InvalidRequest: one of the clusters is not in ``allowed``

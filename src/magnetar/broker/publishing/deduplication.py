@@ -34,7 +34,7 @@ class DeduplicationSettings:
     max_producers: int = 10_000
     """The maximum number of producers in a snapshot."""
     inactivity_seconds: float = 360 * 60.0
-    """How long a disconnected producer is remembered."""
+    """How long a disconnected producer is remembered, in seconds."""
 
 
 class Deduplication:

@@ -119,7 +119,7 @@ class ExclusiveAccess:
             self.owner = None
 
     def leave(self, producer: Producer) -> None:
-        """Removes a producer that has left. If no producer remains, the next waiting one takes over."""
+        """Removes a producer that has left. If no producer remains, the next waiting producer takes over."""
         self.forget(producer)
         for entry in [e for e in self._waiting if e[0] is producer]:
             self._waiting.remove(entry)

@@ -1,4 +1,5 @@
-"""A connected producer; names for producers without one, and partitions for messages without a key."""
+"""A connected producer; names for producers that do not state a name; and partitions for messages without a
+key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Publishing by replicators: of other clusters, whose entries are judged one by one, and to shadow topics."""
+"""Publishing by replicators: by those of other clusters, whose entries are judged one by one, and by those
+that announce entries to shadow topics."""
 
 from __future__ import annotations
 
@@ -86,8 +87,9 @@ class ReplicatedPublish(Publish):
 
 
 class NamedPublish(Publish):
-    """Entries of a replicator without source positions; deduplication counts each for its original
-    producer."""
+    """Entries of a replicator without source positions; deduplication counts each entry for its original
+    producer.
+    """
 
     __slots__ = ("marks",)
 

@@ -417,8 +417,8 @@ class Migration:
     # Resources in the other cluster
 
     async def _make_there(self, topic: AnyTopic, url: Mapping[str, object]) -> None:
-        """Creates the tenant, the namespace, the topic and its subscriptions, which start at the first
-        message.
+        """Creates, in the other cluster, the tenant, the namespace, the topic and its subscriptions; the
+        subscriptions start at the first message.
 
         :raises BrokerError: the other cluster does not answer, or refuses a request
         """

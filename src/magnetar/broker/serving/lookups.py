@@ -47,7 +47,8 @@ class Lookups:
 
     @contextmanager
     def in_progress(self) -> Iterator[None]:
-        """Counts one lookup in progress: of a topic's owner, its partitions, or the topics of a namespace.
+        """Counts a lookup as in progress inside the ``with`` block: the lookup of a topic's owner, of a
+        topic's number of partitions, or of the topics of a namespace.
 
         :raises TooManyRequests: too many lookups are in progress
         """

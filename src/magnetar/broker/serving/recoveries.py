@@ -1,5 +1,5 @@
-"""The limits of loading topics: the order, the number of topics that are loaded at the same time, and the
-pause after a failure."""
+"""Rules for loading topics: in which order topics are loaded, how many at the same time, and how long the
+pause after a failure is."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Recoveries:
 
 
 class Failures:
-    """The topics of one broker that have failed, each with the pause before its next load.
-    Without a pause, a topic that fails whenever it is loaded would take the broker's time from other topics.
+    """The failed topics of one broker, each with the pause before its next load. Without a pause, a topic
+    that fails whenever it is loaded would take the broker's time from other topics.
     """
 
     def __init__(self, loop: Loop, clock: Clock, served: ServedTopics) -> None:

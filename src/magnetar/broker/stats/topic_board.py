@@ -36,7 +36,7 @@ LOOKS = 250
 so that reading 10,000 topics once takes 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
-"""The time between two queries of the metadata store for topics that are not loaded.
+"""The time in seconds between two queries of the metadata store for topics that are not loaded.
 
 Topics that this broker loads, closes or deletes lead to a query at the next tick."""
 LINGER_SECONDS = 5.0

@@ -61,7 +61,7 @@ def still_open(topics: Sequence[T]) -> Sequence[T]:
 async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
     """Returns the version of the schema with which a producer publishes; a new schema is added.
 
-    :param schema: None: the producer declares no schema
+    :param schema: the schema that the producer declares; None: no schema
     :raises IncompatibleSchema: the topic's policies do not allow the schema
     :raises InvalidSchemaData: the schema is invalid
     """

@@ -223,7 +223,7 @@ class Topic(BaseTopic[Subscription]):
         self.deduplication = known
 
     async def write_summaries(self) -> None:
-        """Stores a snapshot of deduplication durably, so that the next load need not read earlier entries.
+        """Stores a deduplication snapshot durably, so that the next load need not read earlier entries.
 
         :raises LedgerError: the ledger of the deduplication cursor failed
         :raises ManagedLedgerError: the deduplication cursor cannot be written

@@ -240,8 +240,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends the next run of new entries; entries that cannot be sent yet wait. Returns False if no run
-        can be taken now.
+        """Sends the next run of new entries; entries that cannot be sent yet must wait. Returns False if no
+        run can be taken now.
         """
         left = self._left
         if self._must_wait_for_acks():
@@ -287,7 +287,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _route(self, run: EntryRun, first: int, end: int) -> None:
-        """Sends entries [first, end) to the holders of their slots; entries that cannot be sent now wait."""
+        """Sends entries [first, end) to the holders of their slots; entries that cannot be sent now must
+        wait.
+        """
         count = end - first
         routing = self._routing
         if routing.capacity < count:
