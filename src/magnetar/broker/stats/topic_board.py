@@ -3,8 +3,7 @@
 While no client watches, no data is kept and no work is done. Otherwise, the metrics of topics on open pages
 are read every :data:`TICK_SECONDS`. The metrics of all other topics are read in turn, some topics at each
 tick and busy topics more often; these metrics only decide on which page a topic belongs. An order of topics
-is kept for
-:data:`ORDER_SECONDS`, so that sorting costs little and lines do not jump.
+is kept for :data:`ORDER_SECONDS`, so that sorting costs little and lines do not jump.
 """
 
 from __future__ import annotations
