@@ -265,8 +265,8 @@ class Chunks:
         return bool(self._before)
 
     def acknowledged(self, position: Position) -> list[Position]:
-        """Called when a message is acknowledged; returns the positions of its chunks before the last, to
-        acknowledge them too.
+        """Called when a message is acknowledged; returns the positions of all its chunks except the last,
+        which must be acknowledged, too.
 
         :param position: the position of the message, which is the position of its last chunk
         """

@@ -1,8 +1,8 @@
 """Interceptors, which observe and can change the messages of a producer, a consumer or a reader; listeners
 for the events of a consumer.
 
-The client calls them in its event loop, which they must not block. An exception in them is logged and does
-not affect the message.
+The client calls interceptors and listeners in its event loop, which they must not block. An exception in an
+interceptor or a listener is logged and does not affect the message.
 """
 
 from __future__ import annotations

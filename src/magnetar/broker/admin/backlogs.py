@@ -31,8 +31,9 @@ message has expired, as in Pulsar.
 
 
 class BacklogAdmin:
-    """Administration of the backlogs of topics, given by their full names. Operations on a partitioned topic
-    apply to each partition."""
+    """Administration of the backlogs of topics. Topics are given by their full names. Operations on a
+    partitioned topic apply to each partition.
+    """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, subscriptions: SubscriptionAdmin) -> None:
         self._broker = broker

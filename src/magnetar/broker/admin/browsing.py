@@ -40,7 +40,7 @@ _LARGE = 1 << 20
 
 
 class BrowsingAdmin:
-    """Lets people browse the messages of topics, given by their full names."""
+    """Lets people browse the messages of topics. Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -49,7 +49,9 @@ class ExaminedEntry:
 
 
 class MessageAdmin:
-    """Reads single messages of topics, given by their full names. Entries are returned as stored."""
+    """Reads single messages of topics. Topics are given by their full names. Entries are returned as
+    stored.
+    """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -84,7 +84,7 @@ async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
 
 
 class PartitionAdmin:
-    """Administration of partitioned topics, given by their full names."""
+    """Administration of partitioned topics. Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

@@ -57,7 +57,7 @@ class WrittenMessage:
     sequence_id: int | None
     """The sequence id; None: the id after the producer's last sequence id."""
     options: MessageOptions
-    """All other options of the message; the key is not among them."""
+    """The options of the message other than its key and its sequence id."""
     context: str | None
     """A string of the client's choice, returned with the outcome of the message; None: no string."""
     form: Json
@@ -114,7 +114,7 @@ class _Encoded:
 
 
 class PublishingAdmin:
-    """Publishes messages of HTTP requests to topics, given by their full names."""
+    """Publishes the messages in HTTP requests. Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService, principal: Principal) -> None:
         """:param principal: the principal of the client that publishes"""

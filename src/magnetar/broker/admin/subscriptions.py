@@ -40,8 +40,9 @@ _NOT_FOUND = 404
 
 
 class SubscriptionAdmin:
-    """Administration of the subscriptions of topics, given by their full names. Operations on a partitioned
-    topic apply to each partition."""
+    """Administration of the subscriptions of topics. Topics are given by their full names. Operations on a
+    partitioned topic apply to each partition.
+    """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class TopicPolicyAdmin:
-    """Administration of the policies of single topics, given by their full names. The policies of a
-    partitioned topic apply to its partitions.
+    """Administration of the policies of single topics. Topics are given by their full names. The policies of
+    a partitioned topic apply to its partitions.
 
     The methods raise PreconditionFailed if the topic is a partition, and NotAllowed if topic policies are
     disabled.

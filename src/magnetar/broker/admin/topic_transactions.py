@@ -41,7 +41,7 @@ _NEVER = {"recoverStartTime": 0, "recoverEndTime": 0}
 
 
 class TopicTransactionAdmin:
-    """Shows the transactions of topics, given by their full names; each partition is a topic.
+    """Shows the transactions of topics; each partition is a topic. Topics are given by their full names.
 
     The methods with a parameter ``topic`` raise FeatureDisabled if transactions are disabled.
     """

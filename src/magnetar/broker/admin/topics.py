@@ -44,7 +44,7 @@ _NOT_FOUND = 404
 
 
 class TopicAdmin:
-    """Administration of topics, given by their full names; each partition is a topic."""
+    """Administration of topics; each partition is a topic. Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService, partitions: PartitionAdmin) -> None:
         self._broker = broker

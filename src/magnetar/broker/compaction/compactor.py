@@ -41,7 +41,8 @@ class CompactionSettings:
     retain_keyless: bool = False
     """Whether messages without a key are kept (topicCompactionRetainNullKey)."""
     read_timeout_seconds: float = 30.0
-    """The timeout of each read in the first pass (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
+    """The timeout of each read in the first pass, in seconds
+    (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
     memory: int = 96 * 1024 * 1024
     """The memory for keys in bytes; further keys are spilled to disk."""
     max_batch_bytes: int = 64 * 1024 * 1024
@@ -190,7 +191,7 @@ class Passage:
     """The two passes of a compaction over its input: the last compacted ledger, then the newer entries.
 
     The event loop reads the entries; the compaction process finds the keys and copies the messages. The next
-    entries are read while the process works on the previous ones.
+    entries are read while the process works on the previous entries.
 
     :param in_time: awaits a read, with a timeout
     :param partition: the topic's partition index; -1: not a partition

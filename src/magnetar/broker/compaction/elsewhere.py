@@ -68,7 +68,7 @@ class Elsewhere:
             self._ending = self._io.loop.call_later(_KEPT_SECONDS, self.close)
 
     def close(self) -> None:
-        """Ends the process. The next compaction starts another one."""
+        """Ends the process. The next compaction starts another process."""
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None

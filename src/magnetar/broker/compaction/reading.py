@@ -97,7 +97,8 @@ class CompactedReading:
     def _begin_at(self, position: Position, until: Position = LATEST) -> None:
         """Sets the next position to read.
 
-        :param until: the last position to read from a compacted ledger; later ones are read from the topic
+        :param until: the last position to read from a compacted ledger; later positions are read from the
+            topic
         """
         self._next = position
         current = self._compaction.current

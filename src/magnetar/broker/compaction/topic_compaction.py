@@ -96,7 +96,7 @@ class TopicCompaction:
         return self.threshold > 0 or self._always
 
     def start_if_due(self) -> None:
-        """Starts a compaction if the backlog since the last one exceeds the threshold."""
+        """Starts a compaction if the backlog since the last compaction exceeds the threshold."""
         due = self.automatic and self._running is None and not self._stopped
         if due and self.backlog_bytes() > self.threshold:
             self.start()

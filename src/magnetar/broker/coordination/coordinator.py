@@ -145,7 +145,7 @@ class Coordinator:
     # Recovery
 
     async def recover(self) -> None:
-        """Reads the log, continues transactions that are ending, and starts the timers of open ones.
+        """Reads the log, continues transactions that are ending, and starts the timers of open transactions.
 
         :raises LedgerError: the log cannot be read
         :raises ManagedLedgerError: a record cannot be parsed, or another broker owns the log
@@ -214,7 +214,7 @@ class Coordinator:
     ) -> TxnId:
         """Begins a transaction, durably; returns its id, which is never used again.
 
-        If the maximum number of transactions is open, the call waits, in order, until another one ends.
+        If the maximum number of transactions is open, the call waits, in order, until a transaction ends.
 
         :param timeout_ms: the time in ms after which the transaction is aborted; 0 or less: at once
         :param owner: the role of the client; None: the client is not authenticated
@@ -330,7 +330,7 @@ class Coordinator:
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of transactions is open, so that the next one must wait."""
+        """Whether the maximum number of transactions is open, so that the next transaction must wait."""
         most = self._most_active()
         return most > 0 and (bool(self._waiting) or len(self.transactions) + self._granted >= most)
 

@@ -172,7 +172,7 @@ class DelayIndex:
         :param version: how often the cursor was moved by other means than acknowledgements
         :param waiting: the positions of all waiting entries
         :param unsaved: returns the positions of ``waiting`` that are in no run at the moment
-        :raises LedgerError, MetadataError, ManagedLedgerError: the state was not written; the previous one
+        :raises LedgerError, MetadataError, ManagedLedgerError: the state was not written; the previous state
             stays valid
         """
         for run in self.runs:

@@ -26,7 +26,7 @@ _LEDGER = (1 << _LEDGER_BITS) - 1
 RECORD_BYTES = 56
 """The memory of one record in a list, in bytes."""
 LATEST_MS = (1 << 48) - 1
-"""The latest possible delivery time, in the year 10889."""
+"""The latest possible delivery time, in ms since 1970: in the year 10889."""
 _FORMAT = 1
 _PART = 256 * 1024
 """The maximum size of one entry, in bytes."""
@@ -136,7 +136,7 @@ def hash_of(record: int) -> int:
 
 
 def behind(deliver_at: int) -> int:
-    """Returns a number above all records due at or before ``deliver_at``, and below all later ones."""
+    """Returns a number above all records due at or before ``deliver_at``, and below all records due later."""
     return (deliver_at + 1) << _TIME_SHIFT
 
 
@@ -153,7 +153,7 @@ class SavedState:
     """How often the cursor had been moved by other means than acknowledgements."""
     runs: list[Run]
     marks: dict[int, bytes]
-    """The waiting entries by ledger of the topic, as :func:`pack_marks` returns them."""
+    """For each ledger of the topic: its waiting entries, as :func:`pack_marks` returns them."""
 
 
 def pack_marks(marks: bytes | bytearray) -> bytes:

@@ -179,8 +179,9 @@ class DelayTracker:
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether to pause reading: the next entries would wait longer than all known ones, or there is no
-        memory for them until records were written to ledgers."""
+        """Whether to pause reading: the next entries would wait longer than all known entries, or there is no
+        memory for the next entries until records have been written to ledgers.
+        """
         if (self.is_full or (self._working is not None and self._is_too_much)) and not self.is_due():
             return True
         most = self._settings.look_ahead
@@ -351,7 +352,9 @@ class DelayTracker:
             self._working = None
 
     def _work(self) -> None:
-        """Starts to update the index, unless an update is running or a failed one is too recent."""
+        """Starts to update the index, unless an update is running, or the last update failed a short time
+        ago.
+        """
         if self._index is None or self._working is not None or self._closed:
             return
         if self._clock.monotonic() >= self._not_before:

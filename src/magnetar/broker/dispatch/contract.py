@@ -133,7 +133,7 @@ class DispatchTopic(Protocol):
     fenced: bool
     budget: LoopBudget
     moved: Assigned | None
-    """The cluster to which clients of the topic migrate; None: they stay."""
+    """The cluster to which clients of the topic migrate; None: clients stay in this cluster."""
 
     @property
     def terminated(self) -> bool: ...

@@ -83,7 +83,7 @@ class ReadingDispatcher(ABC):
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 
     async def _read(self, entries: int, max_bytes: int) -> None:
-        """Reads new entries."""
+        """Reads at most ``entries`` new entries from the ledger store."""
         try:
             run = await self._source.read(entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:

@@ -1,7 +1,7 @@
 """Explains why nothing can be published to a topic.
 
-The explanation follows from the current state of the objects that can prevent publishing; if they permit it,
-from the latest refusals (``publishing.hindrances``).
+The explanation follows from the current state of the objects that can prevent publishing; if the objects
+permit publishing, from the latest refusals (``publishing.hindrances``).
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Explains that the connected producers prevent further producers; None if they do not, or if no further
-    producer was refused or waits.
+    """Explains that the connected producers prevent further producers: the limit of producers is reached, or
+    a producer has exclusive access. None: neither is the case, or no further producer was refused or waits.
     """
     cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)

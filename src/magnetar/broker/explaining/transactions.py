@@ -14,7 +14,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999."""
+"""The end of the year 9999, in ms since 1970."""
 Parts = tuple[str, Mapping[str, object], str]
 """A sentence, statistics, and a command that ends the transaction."""
 

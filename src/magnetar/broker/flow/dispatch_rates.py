@@ -20,10 +20,11 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryRun
 
 _STEP_SECONDS = 0.005
-"""The minimum time between two refills: the tokens that accrue while a run is sent are for the next run."""
+"""The minimum time between two refills, in seconds: the tokens that accrue while a run is sent are for the
+next run."""
 
 _SAMPLE_SECONDS = 1.0
-"""The minimum time over which the publish rate of a topic is measured, for relative rates."""
+"""The minimum time, in seconds, over which the publish rate of a topic is measured, for relative rates."""
 
 _ANY = 1 << 62
 

@@ -125,10 +125,10 @@ class PublishBuffer:
 class PartialFrames:
     """The bytes of incomplete frames.
 
-    Above the limit, the connections with the oldest incomplete frames are not read. They keep their bytes,
-    while newer connections, which may be well-behaved, continue and add to the total. At one and a half times
-    the limit, the connections with the oldest incomplete frames are closed. A connection that stays paused
-    appears silent, so its keep-alive finally closes it.
+    Above the limit, the connections with the oldest incomplete frames are not read. These connections keep
+    their bytes, while newer connections, which may be well-behaved, continue and add to the total. At one and
+    a half times the limit, the connections with the oldest incomplete frames are closed. A connection that
+    stays paused appears silent, so its keep-alive finally closes it.
     """
 
     def __init__(self, max_bytes: int) -> None:

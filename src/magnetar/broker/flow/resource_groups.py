@@ -1,4 +1,5 @@
-"""Resource groups: namespaces that share limits of publishing and dispatching, with counts of their use."""
+"""Resource groups: namespaces that share limits of publishing and dispatching, and counts of the use of these
+limits."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class GroupPublishLimiter(PublishLimiter):
 
 
 class ResourceGroup:
-    """The limits of one group in this broker, and their use by its topics."""
+    """The limits of one group in this broker, and their use by the group's topics."""
 
     def __init__(self, name: str, wheel: TimerWheel, clock: Clock) -> None:
         self.name = name

@@ -116,7 +116,8 @@ class LoadSettings:
     """Whether bundles are moved away from overloaded brokers (loadBalancerSheddingEnabled)."""
     shedding_seconds: float = 60.0
     grace_seconds: float = 1800.0
-    """The time after a move in which a bundle is not moved again (loadBalancerSheddingGracePeriodMinutes)."""
+    """The time after a move, in seconds, in which a bundle is not moved again
+    (loadBalancerSheddingGracePeriodMinutes)."""
     spread_namespaces: bool = True
     """Whether each namespace's bundles are spread evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
     max_topics: int = 50_000

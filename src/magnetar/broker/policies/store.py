@@ -109,8 +109,8 @@ class PolicyStore:
         metadata.listen_session(self._session_changed)
 
     async def storage_of(self, managed_ledger: str) -> OffloadStorage | None:
-        """Returns the store to which new ledgers of a managed ledger are offloaded; None if they are not
-        offloaded, or the policies cannot be read.
+        """Returns the store to which new ledgers of a managed ledger are offloaded; None if new ledgers are
+        not offloaded, or the policies cannot be read.
 
         :param managed_ledger: the name; its topic and namespace may have been deleted
         """

@@ -139,7 +139,9 @@ class Deduplication:
         return DUPLICATE if first <= self._persisted.get(name, -1) else UNDECIDED
 
     def stored(self, name: str, sequence_id: int, highest: int, entries: int) -> None:
-        """Records that ``entries`` entries are durable, the last one with these sequence ids."""
+        """Records that ``entries`` entries are durable; the last of these entries has the given sequence
+        ids.
+        """
         mark = max(sequence_id, highest)
         if mark > self._persisted.get(name, -1):
             self._persisted.pop(name, None)
@@ -182,7 +184,7 @@ class Deduplication:
     def due(self, now: float, interval: float) -> bool:
         """Whether entries were stored, and the last snapshot is older than ``interval`` seconds.
 
-        :param interval: 0: no snapshot is ever due
+        :param interval: the time between two snapshots, in seconds; 0: no snapshot is ever due
         """
         return interval > 0 and self._unsaved > 0 and now - self._saved_at >= interval
 
@@ -203,7 +205,8 @@ class Deduplication:
 
     def _most_wanted(self) -> dict[str, int]:
         """Returns sequence ids by producer for a snapshot. If there are more producers than the limit,
-        connected ones take precedence, then those that published most recently."""
+        connected producers take precedence, then the producers that published most recently.
+        """
         most = self._settings.max_producers
         known = dict(self._persisted)
         if len(known) > most:
@@ -231,7 +234,7 @@ class SourcePositions:
     A replicated message carries its position in the source topic as a property. Sequence ids are of no use,
     because a replicator mixes the sequence ids of all producers of the source.
 
-    A message whose write failed, or that was refused, may be sent again after later ones were stored. Its
+    A message whose write failed, or that was refused, may be sent again after later messages were stored. Its
     position is remembered as missing until the topic is unloaded, so that the message is then not mistaken
     for a duplicate.
     """

@@ -1,5 +1,5 @@
-"""Publishing by replicators: by those of other clusters, whose entries are judged one by one, and by those
-that announce entries to shadow topics."""
+"""Publishing by replicators: by replicators of other clusters, whose entries are judged one by one, and by
+replicators that announce entries to shadow topics."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ async def scan(
 ) -> BacklogScan:
     """Counts the unconsumed entries of a subscription, from the mark-delete position or from ``start`` on.
 
-    With ``start``, entries before the mark-delete position count, too; individually acknowledged ones never
-    count.
+    With ``start``, entries before the mark-delete position count, too; individually acknowledged entries
+    never count.
 
     :param max_entries: the number of entries after which the scan ends
     :param max_seconds: the time after which the scan ends, in seconds

@@ -223,7 +223,8 @@ class TopicMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
-    """The bytes sent to all consumers, including past ones; ``messages_out`` is the number of messages."""
+    """The bytes sent to all consumers, including consumers that have left; ``messages_out`` is the number of
+    messages."""
     messages_out: int = 0
     entries_written: int = 0
     entries_read: int = 0
@@ -376,7 +377,7 @@ class DurationMetrics:
     """The distribution of the durations of operations that had the same outcome, since the start."""
 
     bounds: Sequence[float]
-    """Upper bounds, in seconds."""
+    """Upper bounds of the buckets of durations, in seconds."""
     counts: Sequence[int]
     """The number of values in each bucket, and one more number for values above the last bound."""
     seconds: float
@@ -413,7 +414,7 @@ class QuotaMetrics:
     evictions_by_size: int = 0
     evictions_by_time: int = 0
     check_bounds: Sequence[float] = ()
-    """Upper bounds, in seconds."""
+    """Upper bounds of the buckets of durations, in seconds."""
     check_counts: Sequence[int] = (0,)
     """Counts per bucket, and one more for values above the last bound."""
     check_seconds: float = 0.0
@@ -439,7 +440,7 @@ class MetadataMetrics:
 
     name: str
     bounds_ms: Sequence[float]
-    """Upper bounds of the buckets."""
+    """Upper bounds of the buckets, in milliseconds."""
     operations: Sequence[tuple[str, str, Sequence[int], float]]
     """Kind and outcome of operations, their counts per bucket (one more for values above the last bound), and
     the sum of their durations in milliseconds."""

@@ -41,7 +41,7 @@ Topics that this broker loads, closes or deletes lead to a query at the next tic
 LINGER_SECONDS = 5.0
 """How long the data is kept after the last client has left, in seconds, because a page may be reloaded."""
 MOST_NAMES = 200_000
-"""The maximum number of names of topics that are not loaded; further ones are left out."""
+"""The maximum number of names of topics that are not loaded; further names are left out."""
 MOST_WATCHERS = 64
 MOST_LINES = 100
 """The maximum number of lines of a page."""

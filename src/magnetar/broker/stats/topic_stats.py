@@ -57,8 +57,9 @@ _LIMITS = ("Subscription", "Topic", "Broker")
 
 
 def offload_stats(offloader: Offloader | None) -> Json:
-    """Returns the ledger and the time of the last successful offload, and the time of the last failed one,
-    since the topic was loaded; 0 for each that does not exist."""
+    """Returns the ledger and the time of the last successful offload, and the time of the last failed
+    offload, since the topic was loaded; 0 if there was no such offload.
+    """
     return {
         "lastOffloadLedgerId": 0 if offloader is None else offloader.last_ledger_id,
         "lastOffloadSuccessTimeStamp": 0 if offloader is None else offloader.last_success_ms,

@@ -70,7 +70,8 @@ class Subscription(BaseSubscription):
         self.filters = fitting_filters(None, topic.dispatch_settings.filters)
         self.last_mark_delete_ms = 0
         self.last_active_ms = self.loaded_ms
-        """The time when a consumer last joined, left or consumed messages; initially the time of the load."""
+        """The time when a consumer last joined, left or consumed messages, in ms since 1970; initially the
+        time of the load."""
         self.expired = Rate()
         """The rate of entries that expired before they were consumed."""
         self.last_expire_ms = 0

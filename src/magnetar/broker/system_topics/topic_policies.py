@@ -153,7 +153,7 @@ class SystemTopicPolicies:
             self._follow(state)
 
     async def _read_on(self, state: _Namespace, topic: Topic) -> None:
-        """Reads and applies the records after the last one that was read."""
+        """Reads and applies the records after the last record that was read."""
 
         def take(run: EntryRun) -> None:
             for index in range(run.count):

@@ -269,7 +269,7 @@ class Topic(BaseTopic[Subscription]):
         return self.transactions
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
+        """Ends a transaction in this topic: a commit shows the transaction's messages, an abort hides them.
 
         :param low_water: all transactions of the coordinator up to this number have ended; -1: none
         :raises NotAllowed: transactions are disabled

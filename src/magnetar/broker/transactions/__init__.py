@@ -36,7 +36,7 @@ class TransactionSettings:
     """``transactionBufferSnapshotSegmentSize``: the maximum size of a segment of transaction ids, in
     bytes."""
     max_active: int = 0
-    """``maxActiveTransactionsPerCoordinator``; 0: no limit."""
+    """``maxActiveTransactionsPerCoordinator``: the maximum number of open transactions; 0: no limit."""
     max_requests: int = 1000
     """``transactionBufferClientMaxConcurrentRequests``: the maximum number of requests to topics and
     subscriptions in flight."""

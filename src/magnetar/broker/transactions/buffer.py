@@ -165,7 +165,8 @@ class TransactionBuffer:
         """The times when recovery began and ended, in milliseconds since 1970; both 0: nothing had to be
         recovered."""
         self._over: dict[TxnId, None] = {}
-        """Ended transactions that are not in :attr:`aborted`: committed ones, and those without messages."""
+        """Ended transactions that are not in :attr:`aborted`: committed transactions, and transactions
+        without messages."""
         self._writing: dict[TxnId, int] = {}
         """The number of entries of each transaction that were passed to the ledger and are not durable
         yet."""
@@ -226,7 +227,9 @@ class TransactionBuffer:
             self._draining -= 1
 
     def stored(self, txn: TxnId, position: Position, count: int) -> None:
-        """Counts entries of a transaction that became durable, the first one at ``position``."""
+        """Counts entries of a transaction that became durable; the first of these entries is at
+        ``position``.
+        """
         self.not_stored(txn, count)
         if txn not in self.open:
             self.open[txn] = position
@@ -324,8 +327,8 @@ class TransactionBuffer:
     # Ends of transactions
 
     async def end(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Ends a transaction in this topic, durably: a commit shows its messages, an abort hides them for
-        ever.
+        """Ends a transaction in this topic, durably: a commit makes the transaction's messages visible, an
+        abort hides these messages for ever.
 
         If the transaction has no messages in the topic, or has ended, the call succeeds and stores nothing.
 

@@ -1,5 +1,5 @@
-"""Statistics of transactions, as in Apache Pulsar's metrics: the batches written to their logs, and the time
-until topics and subscriptions were notified of the ends of transactions.
+"""Statistics of transactions, as in Apache Pulsar's metrics: the batches written to the logs of transactions,
+and the time until topics and subscriptions were notified of the ends of transactions.
 """
 
 from __future__ import annotations

@@ -159,7 +159,8 @@ class TransactionLog(Generic[R]):
     # Writing
 
     def begin(self, record: R) -> Future[RecordPosition]:
-        """Writes a record after all earlier ones; returns a future of its position, done when it is durable.
+        """Writes a record after all earlier records; returns a future of its position, done when the record
+        is durable.
 
         The future fails with a LedgerError, a ManagedLedgerError or a MetadataError. After
         :class:`~magnetar.managed_ledger.errors.ManagedLedgerFenced` the record may be stored nevertheless;

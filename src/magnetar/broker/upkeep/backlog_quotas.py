@@ -400,7 +400,7 @@ class StorageGate:
         return self._reason
 
     def shut(self, reason: str) -> None:
-        """Closes all producers of persistent topics, and refuses new ones."""
+        """Closes all producers of persistent topics, and refuses new producers."""
         self._reason = reason
         self._wanted = True
         self._begin_closing()

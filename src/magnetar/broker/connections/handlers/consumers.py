@@ -443,8 +443,9 @@ async def close_consumer(connection: Connection, request: CommandCloseConsumer) 
 
 
 async def seek(connection: Connection, request: CommandSeek) -> None:
-    """Handles SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from the new
-    position."""
+    """Handles SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: the consumers reconnect and read from
+    the new position.
+    """
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MAX_PROTOCOL_VERSION = 21
 _LONGEST_TIMER_SECONDS = 86_400.0
 _SHORTEST_SECONDS = 1.0
-"""The minimum time between two challenges."""
+"""The minimum time between two challenges, in seconds."""
 
 
 def connect(connection: Connection, command: BaseCommand) -> None:
@@ -160,7 +160,7 @@ class Authenticating:
         self.authenticated(self._connection.session.principal)
 
     def _refresh(self) -> None:
-        """Asks the client for new credentials, which must arrive before the old ones expire."""
+        """Asks the client for new credentials, which must arrive before the old credentials expire."""
         self._timer = None
         if not self._challenged:
             # Otherwise the answer to an earlier challenge is still in transit.

@@ -1,5 +1,5 @@
-"""The commands of transactions: clients begin, extend and end them at their coordinators, which notify topics
-and subscriptions of the outcome."""
+"""The commands of transactions: clients begin, extend and end transactions at the transaction coordinators,
+which notify topics and subscriptions of the outcome."""
 
 from __future__ import annotations
 

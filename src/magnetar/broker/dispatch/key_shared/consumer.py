@@ -1,4 +1,5 @@
-"""Consumers of a Key_Shared subscription: the slots of each, and the entries that it holds in them."""
+"""Consumers of a Key_Shared subscription: the slots of each consumer, and the entries that it holds in each
+slot."""
 
 from __future__ import annotations
 

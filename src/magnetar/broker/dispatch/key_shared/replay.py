@@ -74,8 +74,9 @@ class KeyedReplay:
         return owner in self._heaps and self.front(owner) is not None
 
     def take(self, owner: KeyedMember, last: Position, limit: int) -> list[tuple[Position, int]]:
-        """Removes and returns up to ``limit`` positions of a consumer that are not above ``last``, with their
-        slots."""
+        """Removes and returns up to ``limit`` positions at or below ``last`` that wait for a consumer, with
+        their slots.
+        """
         found: list[tuple[Position, int]] = []
         while len(found) < limit and (position := self.front(owner)) is not None and position <= last:
             heapq.heappop(self._heaps[owner])
