@@ -290,8 +290,8 @@ class Producer(ClosedByWith):
         """:param slots: a semaphore with one slot per pending message, on which senders wait while the queue
             is full; None: senders get ProducerQueueIsFull instead
 
-        :param room: the bytes of the memory limit, for which senders wait; None: senders do not wait for
-            memory
+        :param room: a semaphore over the bytes of the memory limit, on which senders wait; None: senders do
+            not wait for memory
         :param schema: the schema of the producer; None: payloads are bytes
         :param keeps_context: whether the loop runs each send in the context (``contextvars``) of the caller,
             as tracing requires

@@ -13,7 +13,7 @@ from magnetar.io.real.loop_thread import LoopThread
 class Transaction(AnyTransaction):
     """A transaction; see :meth:`Client.transaction`.
 
-    The end of its block commits the transaction; an exception in the block aborts it.
+    The end of its ``with`` block commits the transaction; an exception in the block aborts it.
     """
 
     def __init__(self, transaction: AsyncTransaction, thread: LoopThread) -> None:

@@ -167,8 +167,8 @@ class Chunks:
     ) -> None:
         """:param most: maximum number of incomplete messages
 
-        :param given_up: called with the positions of the chunks of the oldest incomplete message when there
-            are more than ``most``
+        :param given_up: called with the positions of the chunks of the oldest incomplete message when more
+            than ``most`` messages are incomplete
         :param seconds: maximum time from the first to the last chunk, in seconds; 0: no limit
         :param late: called before messages expire, to add chunks that have arrived but are still queued
         :param expired: called with the positions of the chunks of a message that is still incomplete after

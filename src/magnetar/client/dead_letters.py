@@ -39,8 +39,8 @@ class DeadLetterPolicy:
     dead_letter_topic: str | None = None
     """The topic of dead letters. None: ``<topic>-<subscription>-DLQ``."""
     initial_subscription_name: str | None = None
-    """A subscription that is created with the dead letter topic, so that its messages are kept. None: no
-    subscription.
+    """A subscription that is created with the dead letter topic, so that the topic keeps its
+    messages. None: no subscription.
     """
     retry_letter_topic: str | None = None
     """The topic of retry letters, for ``retry_enabled``. None: ``<topic>-<subscription>-RETRY``."""

@@ -1,4 +1,4 @@
-"""Enumerations, with the names and numbers of the official Python client where the client has them."""
+"""Enumerations; those that the official Python client also has use its names and numbers."""
 
 from __future__ import annotations
 

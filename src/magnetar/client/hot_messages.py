@@ -167,13 +167,13 @@ def plain_messages_of(
     limit: int,
     content_at: Callable[[bytes], int],
 ) -> tuple[list[AnyMessage], int]:
-    """Takes entries from the front of a queue, until an entry is not a single message or its metadata matters
-    to the client; returns the messages, and the total size of the entries in bytes.
+    """Takes entries from the front of a queue, until an entry is not a single message or its metadata must be
+    parsed; returns the messages, and the total size of the entries in bytes.
 
     :param kind: see :func:`messages_of`
     :param limit: maximum number of messages
-    :param content_at: returns the offset of the payload in an entry; -1 if the metadata matters or the entry
-        is not a single message
+    :param content_at: returns the offset of the payload in an entry; -1 if the metadata must be parsed or the
+        entry is not a single message
     """
     found: list[AnyMessage] = []
     size = 0

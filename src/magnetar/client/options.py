@@ -127,7 +127,7 @@ class PatternOptions:
 
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """Options of a consumer, with the official client's names and defaults where the client has them."""
+    """Options of a consumer, with the official client's names and defaults for the options that both have."""
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
     """How the consumers of the subscription divide its messages."""

@@ -151,9 +151,9 @@ class Positions:
         return mark is None or last.position > mark
 
     def subscribing(self) -> MessageId | int | None:
-        """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. For a
-        non-durable subscription that was attached before, this is the last received message, after which the
-        subscription continues. None: the subscription is durable.
+        """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. A non-durable
+        subscription that was attached before continues after the last received message, which is then
+        returned. None: the subscription is durable.
         """
         queue = self._queue
         if self._since is not None and queue.last_taken is None:

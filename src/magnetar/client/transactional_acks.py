@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _U64 = 2**64
 Batched = dict[Position, tuple[int, int]]
-"""By entry: the bit set of acknowledged messages of a batch and the batch size; (0, 0) for a whole entry."""
+"""For each entry: the bit set of its acknowledged messages, and its number of messages; (0, 0) if the entry
+is acknowledged as a whole."""
 
 
 class _Group:
@@ -165,6 +166,9 @@ class TransactionalAcknowledgements:
     def _note(self, transaction: OpenTransaction, position: Position, done: int, size: int) -> None:
         """Records which messages of a batch the transaction acknowledges, so that they count as acknowledged
         after the commit.
+
+        :param done: bit set of the messages of the batch that are acknowledged now
+        :param size: the number of messages in the batch
         """
         batches = self._batched.get(transaction)
         if batches is None:
@@ -191,7 +195,7 @@ def _id_of(position: Position, done: int, size: int) -> MessageIdData:
 
     :param done: bit set of the acknowledged messages of the batch
 
-    :param size: the size of the batch; 0: the entry is acknowledged as a whole
+    :param size: the number of messages in the batch; 0: the entry is acknowledged as a whole
     """
     ledger_id, entry_id = position
     data = MessageIdData(ledgerId=ledger_id % _U64, entryId=entry_id % _U64)

@@ -280,7 +280,7 @@ class AnyTransaction:
 class Transaction(AnyTransaction):
     """A transaction; see :meth:`Client.transaction`.
 
-    The end of its block commits the transaction; an exception in the block aborts it.
+    The end of its ``async with`` block commits the transaction; an exception in the block aborts it.
     """
 
     def __init__(self, loop: Loop, coordinators: TransactionCoordinators, timeout: float) -> None:

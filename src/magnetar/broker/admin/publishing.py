@@ -317,7 +317,8 @@ class PublishingAdmin:
     def _check_rates(self, topic: AnyTopic) -> None:
         """Checks whether a request to publish can be accepted under the topic's rate limits.
 
-        :raises TooManyRequests: earlier publishes exceed a rate limit for longer than a request waits
+        :raises TooManyRequests: because of earlier publishes, the wait for a rate limit would be longer than
+            :data:`_MOST_SECONDS_FOR_RATES`
         """
         now = self._broker.io.clock.monotonic()
         debt = max((limiter.debt(now) for limiter in self._limiters(topic)), default=0.0)

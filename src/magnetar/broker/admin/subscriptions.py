@@ -68,7 +68,7 @@ class SubscriptionAdmin:
         return [_with_cursor(found) for found in await self._any(topic, subscription)]
 
     async def _consuming(self, topic: str, name: str) -> Sequence[Subscription | Replicator]:
-        """Returns the subscription of that name, or the replicator with that cursor, for each partition.
+        """Returns the subscription of that name, or the replicator whose cursor has that name, per partition.
 
         :raises SubscriptionNotFound: no such subscription
         """
@@ -152,7 +152,7 @@ class SubscriptionAdmin:
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """Deletes a subscription.
 
-        :param force: disconnect its consumers instead of raising InUse
+        :param force: disconnect the subscription's consumers instead of raising InUse
         :raises SubscriptionNotFound: no such subscription
         :raises InUse: the subscription has consumers
         """
@@ -171,7 +171,7 @@ class SubscriptionAdmin:
         return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Replaces the properties; for a stored subscription, they are durable when this returns.
+        """Replaces the properties; those of a durable subscription are stored when this returns.
 
         :raises SubscriptionNotFound: no such subscription
         """

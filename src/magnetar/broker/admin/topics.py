@@ -237,8 +237,9 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent and not partitioned
-        :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source:
-            its own messages would be lost, because a shadow topic reads only the messages of its source
+        :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source.
+            Messages published to the topic itself would be lost, because a shadow topic only has the messages
+            of its source
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -347,8 +348,8 @@ class TopicAdmin:
         return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
-        """Returns the size in bytes of the entries after a position; the share of the position's own ledger
-        is an estimate.
+        """Returns the size in bytes of the entries after a position; for the ledger that contains the
+        position, the size is an estimate.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -359,7 +360,9 @@ class TopicAdmin:
     # Statistics
 
     async def stats(self, topic: str, wanted: StatsSelection) -> Json:
-        """Returns ``TopicStats``.
+        """Returns ``TopicStats``, the statistics of a topic.
+
+        :param wanted: the optional parts of the statistics to include
 
         :raises TopicNotFound: no such topic
         """
@@ -398,7 +401,7 @@ class TopicAdmin:
         return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
 
     async def partitioned_internal_stats(self, topic: str) -> Json:
-        """Returns ``PartitionedTopicInternalStats``.
+        """Returns ``PartitionedTopicInternalStats``: the ledgers and cursors of each partition.
 
         :raises TopicNotFound: no such partitioned topic
         """

@@ -135,7 +135,7 @@ class CompactedLedger:
             self.release()
 
     def replaced(self) -> None:
-        """Reports that no cursor names the ledger any more; it is deleted once it has no users."""
+        """Reports that no cursor names the ledger any more; the ledger is deleted once it has no users."""
         self._replaced = True
         self._go_if_unused()
 
@@ -254,9 +254,10 @@ meanwhile."""
 
 
 def _last_index(data: bytes) -> int:
-    """Returns the index in its batch of the last message that was not compacted out; -1 outside a batch.
+    """Returns the index in its batch of the last message that compaction has kept; -1 outside a batch.
 
-    A batch that is encrypted or too large is not unpacked; the result is then the index of its last message.
+    A batch that is encrypted or too large is not unpacked; the result is then the index of the batch's last
+    message, kept or not.
     """
     try:
         entry = parse_entry(data, verify_checksum=False)

@@ -103,13 +103,13 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """Offers operations of ``LatestMessages``, which the compaction process runs."""
+    """Gives access to the ``LatestMessages`` object in the compaction process: each method runs there."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io
         self._process = process
         self.count = 0
-        """The number of messages numbered, according to the answers so far."""
+        """The number of messages that have a number, according to the answers so far."""
         self.kept = 0
         """The number of messages that compaction keeps."""
 
@@ -170,6 +170,8 @@ class LatestElsewhere:
     def copy(self, entries: Entries, places: EntryIds, partition: int, at: int) -> PendingAnswer[Copied]:
         """Asks the process for copies of those messages in ``entries`` that compaction keeps.
 
+        :param places: the topic's positions of the entries
+        :param partition: the topic's partition index; -1: not a partition
         :param at: the number of the first message, or :data:`questions.GOES_ON`
         """
         opened = partial(questions.opened_copied, at_most=entries.count)

@@ -122,7 +122,7 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
 
 
 def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
-    """Whether to send entries without a copy, because they are large and make up most of their buffer.
+    """Whether entries are sent without a copy: they are large, and make up most of their buffer.
 
     :param size: bytes of ``count`` entries of the run, possibly with small gaps between them
     """

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _TRIMMED = 1000
 """A sorted list of positions is trimmed when it has this many unused elements before its first position."""
 _FEW = 100
-"""Added positions are inserted one by one if the sorted list has over this many times as many elements."""
+"""Added positions are inserted one by one if the sorted list is over this many times as long as the list of
+added positions; otherwise all are sorted together."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000

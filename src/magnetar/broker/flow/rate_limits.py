@@ -148,7 +148,7 @@ class SubscribeLimiter:
         return len(self._consumers)
 
     def admits(self, consumer: Consumer, now: float) -> bool:
-        """Whether a consumer may subscribe now; if so, it is counted."""
+        """Whether a consumer may subscribe now; if so, counts this attempt."""
         bucket = self._consumers.get(consumer)
         if bucket is None:
             if len(self._consumers) >= _MOST:

@@ -87,8 +87,8 @@ class ServingClusters:
         """Returns the cluster to which clients of a namespace are redirected; None if the local cluster
         serves it.
 
-        This is the cluster in a legacy name, or otherwise the first of the local cluster's peers
-        (``peerClusterNames``) that the namespace lists.
+        For a legacy name, this is the cluster in the name; for any other name, the first of the local
+        cluster's peers (``peerClusterNames``) that the namespace lists.
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
         :raises ClusterNotFound: the cluster in the name, or the peer, has no record

@@ -303,7 +303,7 @@ class Leadership:
 
     @property
     def leader_id(self) -> str | None:
-        """Returns the id of the leader; None if the cluster has no leader or its id is not known."""
+        """Returns the id of the leader; None if the cluster has no leader or the leader's id is not known."""
         return self._leader_id
 
     def leader(self) -> BrokerRecord | None:

@@ -66,7 +66,7 @@ class PeerAdmin(Protocol):
     ) -> PeerAnswer:
         """Sends an HTTP request to another broker, and returns its answer.
 
-        :param path: absolute, encoded as in a URL
+        :param path: the absolute path, encoded as in a URL
         :param body: the body of the request, JSON
         :raises ServiceNotReady: the broker does not answer, or not in time
         :raises PeerRefused: the answer is not a success; redirects are not followed

@@ -28,7 +28,11 @@ def _below(name: NamespaceName) -> PreconditionFailed:
 
 
 def new_policies(clusters: Sequence[str], bundles: Mapping[str, object]) -> Record:
-    """Returns the policies of a new namespace."""
+    """Returns the policies of a new namespace.
+
+    :param clusters: the names of its replication clusters
+    :param bundles: ``BundlesData`` of the namespace
+    """
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": list(clusters),

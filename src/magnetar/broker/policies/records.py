@@ -313,7 +313,7 @@ class Clusters:
         return {key: value for key, value in found.items() if value is not None}
 
     async def check_peers(self, clusters: Sequence[str]) -> None:
-        """Checks that a list contains no clusters that are peers; clusters without a record are ignored.
+        """Checks that no two clusters of a list are peers; clusters without a record are ignored.
 
         :raises Conflict: one cluster of the list is a peer of another cluster of the list
         """

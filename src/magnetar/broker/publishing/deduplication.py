@@ -158,8 +158,8 @@ class Deduplication:
     def failed(self, on_their_way: Iterable[tuple[str, int]]) -> None:
         """Withdraws pending entries whose write has failed.
 
-        :param on_their_way: names and highest sequence ids of entries that are still pending, in publish
-            order
+        :param on_their_way: the entries that stay pending, in publish order: each entry's producer name and
+            highest sequence id
         """
         self._pushed = dict(self._persisted)
         for name, mark in on_their_way:
@@ -189,8 +189,8 @@ class Deduplication:
         return interval > 0 and self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
-        """Moves the cursor to the end of the topic, and puts the current sequence ids into its properties;
-        the cursor is stored later, like any cursor.
+        """Moves the cursor to the end of the topic, and puts the current sequence ids into the cursor's
+        properties; the cursor is stored later, like any cursor.
 
         Allowed only when all durable entries have been counted (between commits), because the next load
         does not read the entries before the cursor.

@@ -407,14 +407,14 @@ class OpeningProducer:
 
 
 class ProducerNames:
-    """Names for producers that do not state one, unique in the cluster: ``CLUSTER-LIFE-N``."""
+    """Makes names, unique in the cluster, for producers that do not state a name: ``CLUSTER-LIFE-N``."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._given = 0
         self.life = 0
-        """The number of this start of a broker in the cluster, because clients may reconnect with names from
-        earlier starts."""
+        """A number that no other start of a broker in the cluster has; names contain it, because clients may
+        reconnect with names from earlier starts."""
 
     def next(self) -> str:
         number = self._given

@@ -49,7 +49,7 @@ class SchemaStorage:
 
     async def index(self, schema_id: str) -> tuple[list[IndexEntry], int]:
         """Returns the positions of all versions of a schema, the oldest first, and the version of the
-        locator's node in the metadata store; an empty list if there is no locator.
+        locator's node in the metadata store; an empty list and ``MUST_NOT_EXIST`` if there is no locator.
 
         :raises MetadataFailure: the locator is damaged
         """

@@ -1,4 +1,4 @@
-"""Statistics of a topic that need reads from the stores, or other brokers.
+"""Statistics of a topic that require reads from the stores, or requests to other brokers.
 
 Examples are the times of messages, the ledgers of schemas and the statistics of partitions.
 """
@@ -45,9 +45,9 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 Json = dict[str, object]
 _SLICES = "statistics"
 _MANY = 100
-"""The statistics of a topic with at least this number of subscriptions yield to other tasks first."""
+"""If a topic has at least this number of subscriptions, other tasks run before its statistics are made."""
 NO_TIME = 0
-"""The publish time of the first unconsumed message if a subscription has no backlog."""
+"""Stands for the publish time of the first unconsumed message if a subscription has no backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
 """Fields with times, in which 0 means that no time is known; the statistics of all partitions together have
 the earliest known time.

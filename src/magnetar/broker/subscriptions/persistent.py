@@ -500,7 +500,8 @@ class Subscription(BaseSubscription):
 
 
 def begin_seek(subscription: Subscription) -> None:
-    """Begins a seek: until :func:`end_seek` is called, consumers cannot join, and a reader's cursor is kept.
+    """Begins a seek: until :func:`end_seek` is called, consumers cannot join, and the subscription does
+    not end although its consumers leave.
 
     :raises ServiceNotReady: another seek is in progress, or the subscription is being closed
     """

@@ -1,6 +1,6 @@
 """Topic policies in a cluster of several brokers, which read and write the records like clients.
 
-The broker that loads a topic need not be the one that serves the topic with the records of its namespace.
+One broker can serve a topic while another broker serves ``__change_events``, the topic with the policies.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Applies the policies for publishing; called before the first producer and whenever they change."""
+        """Applies the policies for publishing; called before the first producer joins, and after changes."""
 
     @property
     @abstractmethod

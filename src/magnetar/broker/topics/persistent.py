@@ -182,7 +182,7 @@ class Topic(BaseTopic[Subscription]):
         yield from self.shadow_replicators.values()
 
     def consuming_as(self, name: str) -> Subscription | Replicator | None:
-        """Returns the subscription of that name, or the replicator with that cursor; None: neither exists."""
+        """Returns the subscription or the replicator whose cursor has that name; None: neither exists."""
         found = self.subscriptions.get(name)
         return found or next((each for each in self.all_replicators() if each.name == name), None)
 

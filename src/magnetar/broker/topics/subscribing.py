@@ -72,7 +72,7 @@ class Subscriptions(dict[str, S], ABC):
         """Returns the subscription of that name, created if it is missing.
 
         :param start: first position to deliver on a new subscription
-        :param principal: the requester
+        :param principal: the principal of the client that subscribes
         :raises SubscriptionNotFound: the subscription is missing and ``create`` is false
         :raises magnetar.errors.InvalidName: the subscription is missing, and its name is not valid
         :raises ProducerBusy: the subscription is missing, and its name is reserved
@@ -144,7 +144,8 @@ class Subscriptions(dict[str, S], ABC):
         return sum(len(each.consumers) for each in self.values())
 
     def tick(self, seconds: float) -> bool:
-        """Updates all rates over the last ``seconds``; returns whether anything was acknowledged then."""
+        """Updates all rates over the last ``seconds``; returns whether anything was acknowledged in
+        that time."""
         moving = False
         for subscription in self.values():
             moving = subscription.tick(seconds) or moving

@@ -332,7 +332,8 @@ class TransactionBuffer:
 
         If the transaction has no messages in the topic, or has ended, the call succeeds and stores nothing.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
+            such number is known
         :raises BrokerError: the end cannot be stored now; the coordinator tries again
         """
         coordinator = txn[0]

@@ -243,7 +243,8 @@ class PendingAcks:
         """Ends a transaction in this subscription, durably: a commit acknowledges the messages of its pending
         acknowledgements, an abort releases these messages.
 
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: no
+            such number is known
         :param given_back: called with the acknowledgements that an abort releases
         :raises PersistenceFailure: the end cannot be stored; the coordinator tries again
         """

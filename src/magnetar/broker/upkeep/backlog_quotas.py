@@ -109,8 +109,8 @@ async def oldest_published_ms(topic: Topic) -> int | None:
 
 
 def closed_ms_of_oldest(topic: Topic) -> int | None:
-    """Returns the time when the ledger with the oldest unconsumed entry was closed; None if there is no
-    backlog, or that ledger is open."""
+    """Returns the time when the ledger with the oldest unconsumed entry was closed, in ms since 1970; None if
+    there is no backlog, or that ledger is open."""
     subscription = slowest(topic)
     if subscription is None:
         return None
@@ -389,8 +389,8 @@ class StorageGate:
         self._served = served
         self._reason = ""
         self._wanted = False
-        """Whether producers must still be closed after the gate was shut; some may have connected while the
-        gate was open."""
+        """Whether the gate was shut after the current closing of producers began. Then producers are closed
+        once more, because some may have connected while the gate was open."""
         self._tasks = TaskScope(served.io.loop, "the storage gate", owner_goes_on)
         self._closing: Task[None] | None = None
 

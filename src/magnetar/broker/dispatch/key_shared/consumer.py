@@ -298,7 +298,7 @@ class DrainingSlots:
     ) -> None:
         """Determines the draining slots after slots were reassigned.
 
-        :param held: the number of entries per slot that each consumer holds
+        :param held: each consumer, with the number of entries that it holds in each slot
         :param owner: returns the consumer that has a slot now
         """
         former = self._slots

@@ -1,8 +1,8 @@
 """Division of the slots of a Key_Shared subscription among its consumers.
 
-A slot is the hash of a key (Pulsar's *sticky key hash*), 1 to 65535. Each division yields *segments*: the
-last slot of each, in ascending order, and its holder. Consumers may be objects of any class; they are
-compared by identity.
+A slot is the hash of a key (Pulsar's *sticky key hash*), 1 to 65535. Each division yields *segments*
+in ascending order, each given by its last slot and the holder of its slots. Consumers may be objects of any
+class; they are compared by identity.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class KeyedReplay:
         return found
 
     def unblock(self, slot: int, owner: KeyedMember | None) -> None:
-        """Reports that a slot has drained: its positions now wait for its owner."""
+        """Reports that a slot has drained: the slot's positions now wait for permits of ``owner``."""
         for position in self._blocked.pop(slot, ()):
             if self._slots.get(position) == slot and owner is not None:
                 heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
