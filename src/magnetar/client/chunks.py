@@ -265,8 +265,8 @@ class Chunks:
         return bool(self._before)
 
     def acknowledged(self, position: Position) -> list[Position]:
-        """Called when a message is acknowledged; returns the positions of all its chunks except the last,
-        which must be acknowledged, too.
+        """Called when a message is acknowledged; returns the positions of its other chunks, which the caller
+        must acknowledge, too.
 
         :param position: the position of the message, which is the position of its last chunk
         """

@@ -1,4 +1,5 @@
-"""The transaction coordinators of a client's cluster, which the client looks up for its first transaction."""
+"""The transaction coordinators of a client's cluster; the client looks the coordinators up for its first
+transaction."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ class TransactionId(NamedTuple):
 
 
 class TransactionCoordinators:
-    """The transaction coordinators of the client's cluster, which begin new transactions in turn."""
+    """The transaction coordinators of the client's cluster; the coordinators begin new transactions in
+    turn.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -1,5 +1,5 @@
-"""The clusters of a client, which uses one cluster at a time, and changes to another cluster on request or
-automatically.
+"""The clusters of a client. The client uses one cluster at a time, and changes to another cluster on request
+or automatically.
 """
 
 from __future__ import annotations

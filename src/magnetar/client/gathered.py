@@ -1,6 +1,4 @@
-"""Several consumers that are used as one, and a consumer of several topics, which a list or a pattern
-selects.
-"""
+"""Several consumers used as one, and a consumer of several topics that a list or a pattern selects."""
 
 from __future__ import annotations
 

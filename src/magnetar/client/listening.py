@@ -77,8 +77,8 @@ class ListenerCalls:
         self._turn = 0
         self._lanes: dict[int, deque[Message]] = {}
         """Messages that wait for earlier messages of the same lane, by the lane's number. A lane is a queue
-        for the messages of one or several keys, which the listener gets one at a time. A lane is in the
-        dictionary while it has a task that calls the listener.
+        for the messages of one or several keys; the listener gets these messages one at a time. A lane is in
+        the dictionary while it has a task that calls the listener.
         """
         self._waiting = 0
         self._progress = Arrivals(loop)

@@ -41,7 +41,7 @@ class Tracked:
 
 
 def tracked(done: Done, options: MessageOptions | None) -> Done:
-    """Returns a callback that informs the message's transaction, which waits for the outcome, and then calls
+    """Returns a callback that first informs the message's transaction of the outcome, and then calls
     ``done``; without a transaction, returns ``done``.
     """
     if options is None or options.transaction is None:

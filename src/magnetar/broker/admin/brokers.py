@@ -153,7 +153,7 @@ class BrokerAdmin:
     async def lookup(
         self, topic: str, listener: str | None = None, *, authoritative: bool = False
     ) -> LookupAnswer:
-        """Looks up the owner of a topic, which need not exist.
+        """Looks up the owner of a topic; the topic need not exist.
 
         :param listener: name of the advertised listener whose addresses to return
         :param authoritative: whether the leader has chosen this broker as the owner

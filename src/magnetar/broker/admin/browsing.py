@@ -102,8 +102,8 @@ def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
 
 
 def _unopened(entry: Entry) -> Mapping[str, object]:
-    """Returns fields that describe the payload of a large entry, which is not decoded; empty if the payload
-    is neither compressed nor a batch.
+    """Returns fields that describe the payload of a large entry that is not decoded; empty if the payload is
+    neither compressed nor a batch.
 
     ``compression`` is the name of the compression; ``batchSize`` the number of messages, each with its own
     metadata; ``uncompressedBytes`` the size without compression.

@@ -214,9 +214,8 @@ class IsolationAdmin:
     # Anti-affinity groups
 
     async def namespaces_of_group(self, cluster: str, group: str, tenant: str) -> Sequence[str]:
-        """Returns the namespaces of a tenant that are in an anti-affinity group.
-
-        :param group: the name of the group; upper and lower case are not distinguished
+        """Returns the namespaces of a tenant in an anti-affinity group; case does not matter in the group's
+        name.
 
         :raises PreconditionFailed: no such cluster, or the group's name is empty
         :raises TenantNotFound: no such tenant

@@ -47,8 +47,9 @@ def _place(entry: IndexEntry) -> Mapping[str, int]:
 
 
 class SchemaAdmin:
-    """Administration of schemas, by the full names of topics, which need not exist. Partitions share the
-    schema of their topic."""
+    """Administration of schemas, by the full names of topics; the topics need not exist. Partitions share the
+    schema of their topic.
+    """
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

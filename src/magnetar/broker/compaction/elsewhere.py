@@ -103,7 +103,7 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """Gives access to the ``LatestMessages`` object in the compaction process: each method runs there."""
+    """Makes the compaction process run the operations of ``LatestMessages``."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io

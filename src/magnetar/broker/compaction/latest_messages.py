@@ -185,7 +185,9 @@ class LatestMessages:
         return self._latest.any_stay(first, end)
 
     def pass_by(self, end: int) -> None:
-        """Skips the messages before number ``end`` that were not copied, because none of them stays."""
+        """Skips the messages before number ``end`` that were not copied: compaction keeps none of these
+        messages.
+        """
         self._latest.pass_by(end)
 
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:

@@ -127,7 +127,8 @@ def _of_namespace(connection: Connection, message: OfNamespace) -> Sequence[tupl
 
 def _of_consumer(operation: Operation) -> Targets[OfConsumer]:
     """Returns a function that yields the operation on the consumer's subscription, or nothing if the consumer
-    does not exist, which the handler then reports."""
+    does not exist; the handler then reports that the consumer does not exist.
+    """
 
     def asks(connection: Connection, message: OfConsumer) -> Sequence[tuple[Operation, Target]]:
         consumer = connection.session.consumers.get(signed(message.consumer_id))

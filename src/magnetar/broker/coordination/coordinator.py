@@ -63,7 +63,7 @@ _MOST_REMEMBERED = 10_000
 _MOST_WAITING = 1000
 """The maximum number of NEW_TXN requests that wait until another transaction may begin."""
 _MOST_WAITING_FOR_END = 100
-"""The maximum number of END_TXN requests, which clients repeat, that wait for the end of one transaction."""
+"""The maximum number of END_TXN requests that wait for the end of one transaction; clients repeat END_TXN."""
 _MOST_PARTICIPANTS = 10_000
 """The maximum number of topics and subscriptions of one transaction."""
 

@@ -50,7 +50,7 @@ _ROOM = 4096
 
 
 class DelayIndex:
-    """The index of one subscription's delayed entries, which consists of runs of sorted records in ledgers.
+    """The index of one subscription's delayed entries: runs of sorted records in ledgers.
 
     :param told: called with False when records were read into memory, and with True when the index was lost
     """
@@ -261,7 +261,9 @@ class DelayIndex:
         return waiting
 
     async def forget(self) -> None:
-        """Removes the cursor's property and deletes the ledgers of the index, which is no longer valid."""
+        """Removes the cursor's property and deletes the ledgers of the index, because the index is no longer
+        valid.
+        """
         runs, self.runs = self.runs, []
         self.near = []
         self._find_next()

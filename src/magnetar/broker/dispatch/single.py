@@ -322,7 +322,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 
 
 class FailoverDispatcher(SingleConsumerDispatcher):
-    """The dispatcher of a Failover subscription, which serves the active consumer; the other consumers are on
+    """The dispatcher of a Failover subscription. It serves the active consumer; the other consumers are on
     standby.
 
     A new active consumer is served after a delay, from the first unacknowledged message on, because the

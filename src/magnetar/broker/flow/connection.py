@@ -68,7 +68,9 @@ class KeepAliveSettings:
 
 
 class KeepAlive:
-    """The keep-alive of one connection, which records when bytes arrive, and aborts a dead connection."""
+    """The keep-alive of one connection: records when bytes arrive, and aborts the connection if it is
+    dead.
+    """
 
     __slots__ = (
         "_check_timer",

@@ -149,7 +149,7 @@ class LoopBudget:
             self.step_bytes = STEP_BYTES
 
     def _serve_one(self) -> None:
-        """Serves the next taker of one of the queues, which get equal numbers of bytes."""
+        """Serves the next taker of one of the two queues; both queues get equal numbers of bytes."""
         if self._first and (self._firsts < _FIRSTS or not self._again):
             self._firsts += 1
             self.step_bytes = FIRST_STEP_BYTES

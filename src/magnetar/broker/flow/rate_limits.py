@@ -11,7 +11,7 @@ _MOST = 1_000
 again are forgotten.
 """
 Consumer = tuple[str, str, int]
-"""Host, name and id of a consumer, which stay the same after it reconnects."""
+"""Host, name and id of a consumer; all three stay the same after the consumer reconnects."""
 
 
 class TokenBucket:

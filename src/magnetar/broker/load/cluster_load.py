@@ -35,8 +35,9 @@ def range_of(bundle: str) -> str:
 
 
 def belongs_to_a_broker(bundle: str) -> bool:
-    """Whether the bundle belongs to a heartbeat or monitoring namespace, which tests one broker and stays
-    there."""
+    """Whether the bundle belongs to a heartbeat or monitoring namespace: the topics of such a namespace test
+    one broker, and the bundle stays at this broker.
+    """
     return _HEARTBEAT.fullmatch(bundle) is not None
 
 

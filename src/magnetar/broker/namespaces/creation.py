@@ -83,7 +83,9 @@ class TopicCreation:
         return str(name) in self._live or await self.is_partition(name)
 
     async def is_partition(self, name: TopicName) -> bool:
-        """Whether ``name`` is one of the partitions of a partitioned topic, which may be created on use."""
+        """Whether ``name`` is one of the partitions of a partitioned topic; such a partition may be created
+        on use.
+        """
         index = name.partition_index
         if index < 0 or index >= await self._namespaces.partitions(name.base):
             return False

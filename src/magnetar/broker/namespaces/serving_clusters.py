@@ -77,7 +77,9 @@ class ServingClusters:
         return lists(await self._policies.of_namespace(namespace), self._cluster)
 
     async def still_include(self, namespace: NamespaceName) -> bool:
-        """Like :meth:`include`, but also true for a deleted namespace, whose deletion closes the topics."""
+        """Like :meth:`include`, but also true for a deleted namespace, because the deletion itself closes the
+        topics.
+        """
         try:
             return await self.include(namespace)
         except NamespaceNotFound:

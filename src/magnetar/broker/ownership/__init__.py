@@ -1,1 +1,2 @@
-"""Ownership: each bundle of a namespace belongs to one broker at a time, which serves its topics."""
+"""Ownership: each bundle of a namespace belongs to one broker at a time, and this broker serves the bundle's
+topics."""

@@ -163,7 +163,7 @@ class PolicyStore:
         return in_this_cluster(found, await self.namespaces.local(_namespace(path)))
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
-        """Returns the policies in effect for a topic, which need not exist; a partition has its topic's
+        """Returns the policies in effect for a topic; the topic need not exist. A partition has its topic's
         policies.
 
         :raises NamespaceNotFound: the namespace does not exist

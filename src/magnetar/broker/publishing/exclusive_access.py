@@ -11,7 +11,8 @@ from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-"""The property of a managed ledger that stores the topic's epoch, which rises with each exclusive owner."""
+"""The property of a managed ledger that stores the topic's epoch; the epoch rises with each exclusive
+owner."""
 
 
 class ExclusiveAccess:

@@ -139,7 +139,7 @@ class Replicator(BaseReplicator):
         return self.cursor.backlog()
 
     def skip_to(self, position: Position) -> int:
-        """Skips all entries up to a position, which are never sent; returns their number."""
+        """Skips all entries up to a position, so that these entries are never sent; returns their number."""
         count = self.cursor.mark_delete_to(position)
         self.skipped += count
         self.go_on()

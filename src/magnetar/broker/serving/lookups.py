@@ -97,7 +97,7 @@ class Lookups:
         return owner
 
     async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
-        """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
+        """Returns the broker that serves a topic, or the broker to be asked next; the topic need not exist.
 
         :param asked: what happens if no broker owns the topic's bundle
 

@@ -53,7 +53,7 @@ SUBSCRIPTION_ZEROES: Json = {
 """The initial statistics of a subscription: zeroes, as in Pulsar, for what is not used or not offered."""
 
 _LIMITS = ("Subscription", "Topic", "Broker")
-"""The owners of limits in Pulsar's statistics, which do not include resource groups."""
+"""The owners of limits in Pulsar's statistics; resource groups are not among them."""
 
 
 def offload_stats(offloader: Offloader | None) -> Json:

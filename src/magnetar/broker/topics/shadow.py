@@ -109,7 +109,7 @@ class ShadowTopic(Topic):
             self.on_durable(taken)
 
     def _source_changed(self) -> None:
-        """Reads the changed record of the source, which has other ledgers or was terminated."""
+        """Reads the changed record of the source, because the source has other ledgers or was terminated."""
         self._take_or_refuse()
         for subscription in list(self.subscriptions.values()):
             if subscription.dispatcher is not None:

@@ -1,4 +1,4 @@
-"""Producers and readers inside the broker, which use a topic without a client."""
+"""Producers and readers that are parts of the broker, and use a topic without a client."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class NoConnection:
         raise AssertionError("a persistent topic must store every message, not pass it on")
 
     def producer_of(self, topic: Topic, name: str) -> Producer:
-        """Returns a producer for the broker's own messages, which the topic does not list."""
+        """Returns a producer for the broker's own messages; the topic does not list this producer."""
         return Producer(
             topic,
             self,
@@ -92,7 +92,7 @@ class NoConnection:
 
 
 class TopicWriter(NoConnection):
-    """A producer for the broker's own messages, which waits for the outcome of each message."""
+    """A producer for the broker's own messages; it waits for the outcome of each message."""
 
     def __init__(self, topic: Topic, name: str) -> None:
         """:param name: the producer's name for deduplication; unique in the cluster"""

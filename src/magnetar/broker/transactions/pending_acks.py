@@ -1,8 +1,8 @@
 """Acknowledgements of a subscription that wait for the end of their transaction.
 
 A message that an open transaction acknowledges is not delivered again. A commit acknowledges the message; an
-abort makes it available again. Each acknowledgement and each end is a record of a log, in Apache Pulsar's
-format, which is read when the subscription is first used (PIP-31).
+abort makes it available again. Each acknowledgement and each end is a record of a log in Apache Pulsar's
+format (PIP-31). The log is read when the subscription is first used.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class PendingAcks:
         self._records: dict[TxnId, list[RecordPosition]] = {}
         """The positions of the records of open transactions."""
         self._ended: list[list[RecordPosition]] = []
-        """The positions of the records of ended transactions, which are needed until the cursor is stored."""
+        """The positions of the records of ended transactions; the records are needed until the cursor is
+        stored."""
         self._ended_count = 0
         self._trimming = False
         self._ending: dict[TxnId, Future[None]] = {}

@@ -275,8 +275,9 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 
 
 def _drop_gone(subscription: BaseSubscription) -> None:
-    """Removes the remaining consumers whose connection is closed; a client's many consumers are otherwise
-    removed one after another, which takes a while."""
+    """Removes the remaining consumers whose connection is closed. Otherwise the consumers of a closed
+    connection are removed one after another, and the removal of many consumers takes a while.
+    """
     for consumer in [one for one in subscription.consumers if one.connection.closed]:
         subscription.remove(consumer)
 
