@@ -256,7 +256,9 @@ class LoadAdmin:
         return rows
 
     async def topics(self) -> Mapping[str, object]:
-        """Returns ``TopicStats`` of all topics loaded here, by namespace, bundle, domain and name."""
+        """Returns ``TopicStats`` of all topics that this broker has loaded, by namespace, bundle, domain and
+        name.
+        """
         found: dict[str, Any] = {}
         own, wanted = self._broker.settings.broker_id, StatsSelection(backlog_size=False)
         for topic in list(self._broker.topics.loaded.values()):

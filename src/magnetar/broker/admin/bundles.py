@@ -372,7 +372,9 @@ class BundleAdmin:
         return best[1]
 
     async def _carried(self, bundle: Bundle) -> Mapping[int, Carried]:
-        """Returns the traffic of a bundle's topics by topic hash; 0 for topics that are not loaded."""
+        """Returns the topics of a bundle by their hashes, each with its load if this broker has loaded the
+        topic.
+        """
         found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
             topic = self._broker.topics.loaded.get(str(name))

@@ -175,7 +175,7 @@ class PartitionAdmin:
         await marked(made, replicated=kept.replicated)
 
     async def _subscriptions(self, name: TopicName) -> dict[str, _Kept]:
-        """Returns the durable subscriptions of the first partition by name."""
+        """Returns the durable subscriptions of the first partition, by subscription name."""
         first = name.partition(0)
         if not await self._exists(first):
             return {}

@@ -115,8 +115,8 @@ class SchemaAdmin:
         """Checks that a schema could be added; returns the compatibility strategy of the topic.
 
         :raises NamespaceNotFound: no such namespace
-        :raises BrokerError: the schema could not be added; the text gives the reason (as in Pulsar, an
-            incompatible schema is not reported as a conflict)
+        :raises BrokerError: the schema could not be added; the text gives the reason (as in Pulsar, Conflict
+            is not raised)
         """
         name = self._named(topic)
         strategy = (await self._broker.policies.of_topic(name)).schema_compatibility

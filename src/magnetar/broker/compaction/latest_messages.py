@@ -59,12 +59,13 @@ class Copied:
 
 
 class LatestMessages:
-    """Finds the messages that stay, which are those that compaction keeps. All entries go through
+    """Finds and copies the messages that compaction keeps. All entries go through
     :meth:`number`; after :meth:`settle`, the same entries go through :meth:`copy`.
 
-    :param retain_keyless: whether messages without a key stay
+    :param retain_keyless: whether messages without a key are kept
     :param memory: bytes for keys; further keys are spilled to disk
-    :param max_size: the maximum uncompressed size of a batch that is unpacked; a larger one stays unchanged
+    :param max_size: the maximum uncompressed size of a batch that is unpacked; a larger batch is kept
+        unchanged
     """
 
     def __init__(self, disk: Disk, *, retain_keyless: bool, memory: int, max_size: int) -> None:
@@ -80,7 +81,7 @@ class LatestMessages:
         self.count = 0
         """The number of messages that have been numbered so far."""
         self.kept = 0
-        """The number of messages that stay."""
+        """The number of messages that compaction keeps."""
 
     # First pass
 
@@ -122,10 +123,10 @@ class LatestMessages:
             self._latest.number_whole()
 
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
-        """Gives a number to a chunk. A message stays or is removed with all its chunks; an incomplete message
-        stays.
+        """Gives a number to a chunk. A message is kept or removed with all its chunks; an incomplete message
+        is kept.
 
-        Chunks that exceed the limit of remembered chunks stay, too.
+        Chunks that exceed the limit of remembered chunks are kept, too.
         """
         metadata, latest = entry.metadata, self._latest
         if self._remembered >= _MOST_CHUNKS:
@@ -159,7 +160,7 @@ class LatestMessages:
         self._keys.take(part)
 
     def settle(self) -> None:
-        """Decides which messages stay."""
+        """Decides which messages compaction keeps."""
         for last, chunks in self._chunked:
             if not self._latest.stays(last):
                 for number in chunks:
@@ -191,7 +192,8 @@ class LatestMessages:
         self._latest.pass_by(end)
 
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
-        """Copies the messages that stay into entries for a compacted ledger, each with its id in the topic.
+        """Copies the messages that compaction keeps into entries for a compacted ledger; each entry has the
+        id that it has in the topic.
 
         :raises EntryError: the entries differ from those that were numbered
         """

@@ -104,7 +104,7 @@ class Coordinators:
         self._keeping: Task[None] | None = None
         self._open: Mapping[_Open, None] = {}
         """The open transactions that the last search found: for a topic, the first one, which hides later
-        messages; for a subscription, all."""
+        messages; for a subscription, all open transactions."""
         topics.ownership.listen(self._lost)
         topics.unloads.closes_with.append(self.close_within)
 

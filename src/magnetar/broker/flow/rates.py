@@ -285,7 +285,7 @@ class OfNamespace:
 
     def __init__(self) -> None:
         self.times: dict[tuple[SchemaOperation, bool], Distribution] = {}
-        """Durations by operation and success."""
+        """The durations of operations, by the operation and by whether it succeeded."""
         self.compatible = 0
         """The number of schemas that were compatible with the earlier versions."""
         self.incompatible = 0

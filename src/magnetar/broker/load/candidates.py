@@ -163,9 +163,10 @@ class Rules:
 
     isolation: Isolation = field(default_factory=Isolation)
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The failure domain by broker; brokers without a failure domain are missing."""
+    """The failure domain of each broker, by broker id; brokers without a failure domain are missing."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The anti-affinity group by namespace, in lower case; namespaces without a group are missing."""
+    """The anti-affinity group of each namespace, in lower case, by the namespace's name; namespaces without a
+    group are missing."""
 
 
 @dataclass(frozen=True, slots=True)

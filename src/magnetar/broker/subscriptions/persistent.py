@@ -89,8 +89,8 @@ class Subscription(BaseSubscription):
         self.carried: CarriedSubscription | None = None
         """The state of the subscription's replication to other clusters; None: it is not replicated."""
         self.pending: PendingAcks | None = None
-        """Acknowledgements of open transactions; None: no transaction has ever acknowledged messages here, or
-        the acknowledgements are not loaded yet."""
+        """Acknowledgements of open transactions; None: no transaction has ever acknowledged messages of this
+        subscription, or the acknowledgements are not loaded yet."""
         self.knows_pending = False
         """Whether :attr:`pending` is final: the acknowledgements are loaded, or have turned out not to
         exist."""

@@ -86,7 +86,7 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
 
 async def last_before(ledger: ManagedLedger, below: Position, last: Position, time_ms: int) -> Position:
     """Returns the last position in (below, last] with a publish time before ``time_ms``; ``below`` if no
-    entry there is that old.
+    entry in this range is that old.
 
     Producers set publish times. If the times do not ascend, the binary search may return any position whose
     time is before ``time_ms`` and whose successor's time is not.
