@@ -181,7 +181,7 @@ class Looking:
         self._again = False
 
     def look_now(self) -> None:
-        """Makes a check now; while a check is in progress, makes another check after it."""
+        """Makes a check now; if a check is in progress, makes another check after that check."""
         if self._ended:
             return
         if self._is_looking:

@@ -64,7 +64,7 @@ class SchemaAdmin:
         return self._broker.parse_topic(topic)
 
     async def get(self, topic: str, version: int | None) -> Mapping[str, object]:
-        """Returns ``GetSchemaResponse`` of a version; None: the latest.
+        """Returns ``GetSchemaResponse``: the schema with the given version; None: the latest version.
 
         :raises NotFound: no such version
         """

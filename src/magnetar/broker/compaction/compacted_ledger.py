@@ -184,7 +184,8 @@ class CompactedLedger:
             return (await self._opened()).metadata.length
 
     async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
-        """Reads entries of the ledger from ``first`` on, at most up to ``last``; possibly fewer.
+        """Reads the entries ``first`` to ``last`` of the ledger; may return only some of them, from ``first``
+        on.
 
         :raises LedgerError: the entries cannot be read
         """

@@ -214,7 +214,7 @@ class LatestMessages:
         return Copied(out, ends, stops[count - 1] - starts[0] if count else 0)
 
     def _repack(self, data: bytes) -> bytes:
-        """Returns the batch with an empty message instead of each removed one."""
+        """Returns the batch with an empty message instead of each removed message."""
         entry = parse_entry(data, verify_checksum=False)
         metadata = entry.metadata
         payload = self._latest.left_of(entry.uncompressed_payload(self._max_size))

@@ -392,7 +392,9 @@ class DelayTracker:
         self._arm()
 
     def _write_later(self) -> None:
-        """Schedules another attempt to write, because nothing else causes one while reading is paused."""
+        """Schedules another attempt to write, because nothing else would cause a write while reading is
+        paused.
+        """
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._wheel.schedule(_RETRY_SECONDS + 0.1, self._write_again)

@@ -1,6 +1,6 @@
 """Dispatching to one consumer, in order.
 
-It is the only consumer of an Exclusive subscription, or the active consumer of a Failover subscription.
+This is the only consumer of an Exclusive subscription, or the active consumer of a Failover subscription.
 """
 
 from __future__ import annotations

@@ -53,11 +53,12 @@ class ShedderSettings:
     (maxUnloadBundleNumPerShedding)."""
     low: float = 15.0
     """The difference of usage in percentage points that AvgShedder tolerates for ``hits_low`` rounds
-    (loadBalancerAvgShedderLowThreshold). ``high``: the difference tolerated for ``hits_high`` rounds."""
+    (loadBalancerAvgShedderLowThreshold); ``high`` is the difference that it tolerates for ``hits_high``
+    rounds."""
     high: float = 40.0
     hits_low: int = 8
     """The number of consecutive rounds in which the difference exceeds ``low`` before bundles move
-    (loadBalancerAvgShedderHitCountLowThreshold). ``hits_high``: the same for ``high``."""
+    (loadBalancerAvgShedderHitCountLowThreshold); ``hits_high`` is the same for ``high``."""
     hits_high: int = 2
 
 

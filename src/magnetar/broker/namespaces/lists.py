@@ -384,7 +384,7 @@ class NameListings:
         self._next: dict[ListedNames, Task[Sequence[str]]] = {}
 
     async def names(self, listed: ListedNames) -> Sequence[str]:
-        """Returns a list of names, possibly shared with other requests.
+        """Returns a list of names; other requests may get the same list.
 
         :raises Exception: the error of creating the list
         """

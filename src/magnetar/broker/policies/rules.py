@@ -139,7 +139,7 @@ def check_within_namespace(namespace: str, clusters: Sequence[str], allowed: Seq
 
 
 def check_allows_replication(allowed: Sequence[str], clusters: Sequence[str]) -> None:
-    """Checks a list of allowed clusters against the namespace's replication clusters.
+    """Checks that a list of allowed clusters contains the namespace's replication clusters.
 
     :param allowed: ``allowed_clusters``; empty: all clusters are allowed
     :raises InvalidRequest: a replication cluster is not in the list

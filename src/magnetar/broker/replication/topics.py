@@ -128,8 +128,8 @@ class Replication:
         """Starts and stops replicators of a topic after a possible change of its policies.
 
         :param tried: a future that is completed after the first attempt; None: nobody waits
-        :return: whether this call has started a task that starts or stops replicators; False also if a task
-            is running already, which is then repeated
+        :return: whether this call has started a task that starts or stops replicators; False also if such a
+            task is running already; the task is then repeated
         """
         if topic in self._applying:
             self._again.add(topic)

@@ -1,6 +1,6 @@
 """The schema registry: the versions of each topic's schema, and the rules for new versions.
 
-Definitions are parsed and compared on a worker thread, because a large one would block the loop.
+Definitions are parsed and compared on a worker thread, because a large definition would block the loop.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SchemaRegistry:
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
-        """Returns the schema with this version number; None if that version does not exist or was deleted.
+        """Returns one version of a schema; None if the version does not exist or was deleted.
 
         :param version: the number of the version; None: the latest version
         """

@@ -45,7 +45,7 @@ _TRUTHS = {"true": b"\1", "false": b"\0"}
 class WrittenContents:
     """Encodes the keys and payloads of messages with one schema.
 
-    :raises InvalidRequest: payloads of that type cannot be given as strings
+    :raises InvalidRequest: payloads of the schema's type cannot be given as strings
     :raises InvalidSchemaData: the schema is invalid
     """
 

@@ -83,7 +83,7 @@ class TopicSettings:
 
 
 class AnyReplicating(Protocol):
-    """A replicator of a topic to one other cluster, for a persistent or a non-persistent topic."""
+    """A replicator that sends one topic, persistent or not, to one other cluster or to one shadow topic."""
 
     remote: str
     """The name of the cluster, or the full name of the shadow topic."""

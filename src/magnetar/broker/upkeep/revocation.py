@@ -34,8 +34,9 @@ class Holder(Protocol):
     def address(self) -> str: ...
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Checks credentials again after a change of authentication, if the client uses one of these
-        authentication methods; None: any method."""
+        """Checks credentials again after a change of authentication, if the client uses one of the
+        authentication methods ``methods``; None: any method.
+        """
         ...
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
