@@ -137,7 +137,7 @@ class BrokerAdmin:
         return await self._broker.dynamic.values()
 
     async def set_dynamic(self, name: str, value: str) -> None:
-        """Changes a setting now, and for brokers that start later.
+        """Changes a setting of the running brokers, and of brokers that start later.
 
         :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """

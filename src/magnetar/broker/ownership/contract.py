@@ -170,7 +170,8 @@ class Ownership(Protocol):
 
     def listen(self, lost: Lost) -> None:
         """Registers ``lost``, called on the loop when this broker has lost a bundle; from then on, the broker
-        may write nothing for the bundle's topics."""
+        must not write anything for the bundle's topics.
+        """
         ...
 
 

@@ -199,7 +199,7 @@ def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
 def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEntry]) -> bytes:
     """Returns the ledger entry that stores a version.
 
-    :param index: the earlier versions
+    :param index: the positions of the earlier versions, the oldest version first
     """
     info = pb.SchemaInfo(
         schema_id=schema_id,

@@ -140,7 +140,7 @@ class TopicSpace:
 
 
 def space_of(topic: Topic) -> TopicSpace:
-    """Returns the present bytes of a topic, without reading from disk."""
+    """Returns the present :class:`TopicSpace` of a topic, without reading from disk."""
     ledgers = topic.managed_ledger.ledgers
     stored = ledgers.total_size()
     reclaimable = sum(summary.size for summary in topic.managed_ledger.trimmer.reclaimable())

@@ -60,8 +60,8 @@ def position_of(message_id: MessageIdData) -> Position:
 
 
 def start_of(message_id: MessageIdData) -> Position:
-    """Returns the first position to deliver for a message id of SUBSCRIBE or SEEK; this message is
-    included.
+    """Returns the first position to deliver for a message id of SUBSCRIBE or SEEK; the message with this id
+    is delivered, too.
     """
     ledger_id, entry_id = position_of(message_id)
     if ledger_id < 0:
