@@ -94,8 +94,8 @@ class PackageStorage:
         await self._metadata.put(_place(name), encode_record(record), version)
 
     async def delete(self, name: PackageName) -> bool:
-        """Deletes a package; returns whether it existed. If its ledger cannot be deleted now, it is deleted
-        later."""
+        """Deletes a package; returns whether it existed. If its ledger cannot be deleted now, the ledger is
+        deleted later."""
         found = await self.find(name)
         if found is None:
             return False

@@ -204,8 +204,8 @@ class Acknowledgements:
         return told
 
     def flush(self) -> None:
-        """Sends collected acknowledgements. Without a connection they are dropped, because the broker
-        delivers the messages again.
+        """Sends collected acknowledgements. Without a connection, the acknowledgements are dropped,
+        because the broker delivers the messages again.
         """
         if self._timer is not None:
             self._timer.cancel()

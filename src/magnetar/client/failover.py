@@ -48,7 +48,7 @@ class ClusterFailover:
     failover_threshold: int = 1
     """Number of consecutive failed probes of the cluster in use before another cluster is used."""
     switch_back_threshold: int = 1
-    """Number of consecutive successful probes of the primary before it is used again."""
+    """Number of consecutive successful probes of the primary before the primary is used again."""
 
     def check(self) -> None:
         """Checks the policy.

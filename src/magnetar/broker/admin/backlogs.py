@@ -83,7 +83,7 @@ class BacklogAdmin:
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: for at least one subscription, there is nothing to expire or an expiry is in
-            progress; the others are still processed
+            progress; the other subscriptions are still processed
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -185,7 +185,8 @@ class BacklogAdmin:
             await part.managed_ledger.trimmer.truncate()
 
     async def estimate(self, topic: str) -> Mapping[str, object]:
-        """Returns ``PersistentOfflineTopicStats``; all zero for a topic that does not exist.
+        """Returns ``PersistentOfflineTopicStats``: the stored bytes, messages and backlog of a topic; all are 0
+        for a topic that does not exist.
 
         :raises NamespaceNotFound: no such namespace
         """

@@ -199,8 +199,8 @@ class ClusterAdmin:
         """Removes the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
-        :raises PreconditionFailed: the cluster is the local cluster; a namespace lists the cluster or has it
-            in its name; or the cluster has failure domains or isolation policies
+        :raises PreconditionFailed: the cluster is the local cluster; a namespace lists the cluster or has
+            its name in its own name; or the cluster has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:
@@ -275,8 +275,8 @@ class NamespaceClusterAdmin:
         """Sets the clusters that the topics of a namespace are replicated to.
 
         If neither this list nor ``allowed_clusters`` names the local cluster, all local topics of the
-        namespace are deleted with their data, as in Pulsar. Only this call deletes them: a list that another
-        cluster writes to a shared configuration store, or a changed ``clusterName``, does not.
+        namespace are deleted with their data, as in Pulsar. Only this call deletes topics; a list that
+        another cluster writes to a shared configuration store, or a changed ``clusterName``, does not.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the list is empty or contains ``global``, or the namespace has a cluster
@@ -308,7 +308,8 @@ class NamespaceClusterAdmin:
     async def _delete_topics(self, name: NamespaceName) -> None:
         """Deletes the topics of a namespace that does not list the local cluster.
 
-        The records of partitioned topics stay, because clusters with a shared configuration store share them.
+        The records of partitioned topics stay, because clusters with a shared configuration store share
+        these records.
         """
         broker = self._broker
         for loading in broker.topics.loading_in(name):

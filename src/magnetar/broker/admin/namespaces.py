@@ -397,7 +397,8 @@ class NamespaceAdmin:
 
         :param bundle: the hash range of the bundle; None: all bundles of the namespace
         :param subscription: the name of the subscription; None: all subscriptions
-        :param authoritative: whether the leader has chosen this broker to own ``bundle``, if it has no owner
+        :param authoritative: whether the leader has chosen this broker to own ``bundle``, if the bundle has
+            no owner
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         :raises ServiceNotReady: a topic is being unloaded, or was unloaded in the meantime

@@ -126,12 +126,14 @@ class IsolationAdmin:
         await change(self._metadata, path, lambda record: _drop(record, name), missing)
 
     async def brokers(self, cluster: str) -> Sequence[Mapping[str, object]]:
-        """Returns ``BrokerNamespaceIsolationData`` of each live broker; raises as :meth:`policies` does."""
+        """Returns ``BrokerNamespaceIsolationData`` of each live broker: the first isolation policy that names
+        the broker, if any; raises as :meth:`policies` does."""
         policies = await self._parsed(cluster)
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 
     async def broker(self, cluster: str, broker_id: str) -> Mapping[str, object]:
-        """Returns ``BrokerNamespaceIsolationData`` of a broker; raises as :meth:`policies` does.
+        """Returns ``BrokerNamespaceIsolationData``: the first isolation policy that names the broker; raises as
+        :meth:`policies` does.
 
         :raises NotFound: no policy names that broker
         """

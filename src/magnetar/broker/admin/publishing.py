@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Error codes of a message that was not stored; with the first, the client may publish the message again,
-with the second, it must not."""
+"""Error codes of a message that was not stored: after ``_TRY_AGAIN``, the client may publish the message
+again; after ``_REFUSED``, it must not."""
 
 _NO_SCHEMA = -1
 """The version number that stands for no schema: the messages of the topic are bytes."""
@@ -329,8 +329,8 @@ class PublishingAdmin:
             )
 
     async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
-        """Delays the answer if a rate limit is exceeded; the next request waits for the rest of a long
-        delay."""
+        """Waits until the published messages are within the rate limits, at most
+        :data:`_MOST_SECONDS_FOR_RATES`; the rest of a longer wait delays later requests."""
         now = self._broker.io.clock.monotonic()
         wait = max((limiter.take(messages, size, now) for limiter in self._limiters(topic)), default=0.0)
         if wait > 0:

@@ -53,7 +53,7 @@ class TopicTransactionAdmin:
     # Messages
 
     async def buffer(self, topic: str, *, low_water: bool, segments: bool, aborted: bool) -> Json:
-        """Returns ``TransactionBufferStats`` of a topic.
+        """Returns ``TransactionBufferStats``: the state of the transactions that have published to a topic.
 
         :param low_water: add for each coordinator the number up to which all transactions have ended
         :param segments: add the segments of a segmented snapshot
@@ -130,7 +130,7 @@ class TopicTransactionAdmin:
     # Acknowledgements
 
     async def pending_acks(self, topic: str, subscription: str, *, low_water: bool) -> Json:
-        """Returns ``TransactionPendingAckStats`` of a subscription.
+        """Returns ``TransactionPendingAckStats``: the state of a subscription's pending acknowledgements.
 
         :param low_water: add for each coordinator the number up to which all transactions have ended
         :raises TopicNotFound: no such topic

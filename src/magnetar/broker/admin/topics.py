@@ -363,7 +363,6 @@ class TopicAdmin:
         """Returns ``TopicStats``, the statistics of a topic.
 
         :param wanted: the optional parts of the statistics to include
-
         :raises TopicNotFound: no such topic
         """
         return await stats_of(
@@ -371,8 +370,9 @@ class TopicAdmin:
         )
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        """Returns ``PersistentTopicInternalStats``; ``metadata`` adds the metadata of each ledger.
+        """Returns ``PersistentTopicInternalStats``: the ledgers and cursors of a topic.
 
+        :param metadata: add the metadata of each ledger
         :raises TopicNotFound: no such topic
         """
         found = await self.existing(topic)

@@ -37,7 +37,8 @@ _MOST_ENTRIES = 1_024
 _MOST_REMEMBERED = 4_096
 """The maximum number of entries whose positions are remembered after a search has read them."""
 _PIECE_BYTES = 128 * 1024
-"""The target size of one append in bytes; it is small because clients that publish meanwhile wait for it."""
+"""The target size of one append in bytes; it is small because clients that publish meanwhile wait for the
+append."""
 _MOST_BYTES = 256 * 1024
 """The maximum number of bytes that are appended and not yet durable."""
 COMPONENT = b"compacted-ledger"

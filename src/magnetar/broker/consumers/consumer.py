@@ -374,7 +374,11 @@ class Consumer(Generic[S_co]):
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
-        """Sends one entry with a redelivery count, or with the remaining messages of a batch."""
+        """Sends one entry with a redelivery count, or only some messages of a batch.
+
+        :param messages: the number of permits that the entry costs
+        :param remaining: a bit for each message of the batch that is to be delivered; None: all messages
+        """
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, index, index):
             run = without_broker_entry_metadata(run, (index,))
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)

@@ -48,7 +48,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         self._closed = False
 
     def _begin_delays(self) -> None:
-        """Starts loading a saved index; nothing is read until it is loaded."""
+        """Starts loading a saved index; no entries are read until the index is loaded."""
         storage = self._cursor.storage
         if storage is not None and DELAY_INDEX in storage.side.properties:
             self._reading = self._subscription.topic.tasks.start(

@@ -96,7 +96,7 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
     """Returns the time when a producer was first refused for this reason, in ms since 1970; None if no
-    producer was refused for it."""
+    producer was refused for this reason."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 

@@ -65,7 +65,7 @@ class UnsentBytes:
         broken invariant.
 
         :param fail: closes the connection where the violation was found; None if the reader of entries found
-            it
+            the violation
         """
         found, self.used = self.used, sum(max(0, member.counted) for member in self.members)
         violated(fail, "unsent bytes of all connections", "at least 0", found)

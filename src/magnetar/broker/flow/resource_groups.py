@@ -94,7 +94,7 @@ class RefusedByLimits:
     """Refusals because of topic limits since the start."""
 
     subscriptions: int = 0
-    """The number of subscriptions that were refused because their topic had the maximum number."""
+    """The number of subscriptions that were refused because their topic already had the maximum number."""
 
 
 @dataclass(frozen=True, slots=True)

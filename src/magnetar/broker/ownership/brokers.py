@@ -172,7 +172,7 @@ class LiveBrokers:
         return self._known.get(broker_id)
 
     def at_http(self, url: str | None) -> BrokerRecord | None:
-        """Returns the live broker with this HTTP or HTTPS URL; None if no live broker has it."""
+        """Returns the live broker with this HTTP or HTTPS URL; None if no live broker has this URL."""
         for record in self._known.values():
             if url and url in (record.addresses.http, record.addresses.http_tls):
                 return record

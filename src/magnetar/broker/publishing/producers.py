@@ -18,7 +18,7 @@ class Producers(dict[str, Producer]):
     """The connected producers by name. A producer that waits for exclusive access is not among them."""
 
     def __init__(self, topic: ProducerTopic, caps: Callable[[], tuple[int, int]]) -> None:
-        """:param topic: the owner of this object, to which it keeps a weak reference
+        """:param topic: the topic that owns this object; only a weak reference to the topic is kept
 
         :param caps: returns the maximum number of clients' producers, and the maximum from one host; 0: no
             limit

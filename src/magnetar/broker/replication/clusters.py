@@ -200,7 +200,7 @@ class ReplicationSettings:
     replicators that their policies require; 0: no checks."""
     migration_check_seconds: float = 0.0
     """``clusterMigrationCheckDurationSeconds``: the period, in seconds, of the check whether loaded topics
-    must migrate to another cluster; 0: only the load of a topic checks it."""
+    must migrate to another cluster; 0: this is checked only when a topic is loaded."""
     makes_resources_of_moved: bool = False
     """``clusterMigrationAutoResourceCreation``: whether tenant, namespace and topic are first created in the
     other cluster."""

@@ -36,7 +36,7 @@ class BacklogScan:
     """Whether the scan ended at a limit, before the end of the topic."""
 
     def json(self) -> Mapping[str, object]:
-        """Returns ``AnalyzeSubscriptionBacklogResult``."""
+        """Returns the scan as Pulsar's ``AnalyzeSubscriptionBacklogResult``."""
         entries, messages = self.filtered_entries, self.filtered_messages
         return {
             "entries": self.entries,

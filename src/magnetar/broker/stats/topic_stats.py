@@ -133,8 +133,9 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 
 
 def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
-    """Returns ``ConsumerStats``.
+    """Returns ``ConsumerStats``: the statistics of a consumer.
 
+    :param now: the metrics of the consumer
     :param dispatcher: the dispatcher of the consumer's subscription
     """
     return {

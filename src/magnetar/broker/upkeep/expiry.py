@@ -35,7 +35,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
     """Returns the position of the last visible entry after ``start`` that was published before a time (ms
     since 1970); if there is no such entry, a position at or below ``start``. If publish times do not ascend,
     the result may be any entry that was published before the time and is followed by an entry that was
-    published at or after it.
+    published at or after this time.
 
     :raises LedgerError: an entry cannot be read
     """
