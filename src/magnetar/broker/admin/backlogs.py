@@ -185,7 +185,7 @@ class BacklogAdmin:
             await part.managed_ledger.trimmer.truncate()
 
     async def estimate(self, topic: str) -> Mapping[str, object]:
-        """Returns ``PersistentOfflineTopicStats``: the stored bytes, messages and backlog of a topic; all are 0
+        """Returns ``PersistentOfflineTopicStats``: the stored bytes, messages and backlog of a topic; all 0
         for a topic that does not exist.
 
         :raises NamespaceNotFound: no such namespace

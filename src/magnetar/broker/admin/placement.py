@@ -132,8 +132,9 @@ class IsolationAdmin:
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 
     async def broker(self, cluster: str, broker_id: str) -> Mapping[str, object]:
-        """Returns ``BrokerNamespaceIsolationData``: the first isolation policy that names the broker; raises as
-        :meth:`policies` does.
+        """Returns ``BrokerNamespaceIsolationData``: the first isolation policy that names the broker.
+
+        The method also raises the errors of :meth:`policies`.
 
         :raises NotFound: no policy names that broker
         """

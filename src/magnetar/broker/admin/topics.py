@@ -461,7 +461,7 @@ class TopicListAdmin:
     async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:
         """Returns the topics in ``topics`` that belong to a bundle, whichever broker owns it.
 
-        :param text: ``0xSTART_0xEND``
+        :param text: the hash range of the bundle, ``0xSTART_0xEND``
         :raises PreconditionFailed: no such bundle
         """
         bundle = await self._bundles.named(self._broker.parse_namespace(namespace), text)
@@ -471,7 +471,7 @@ class TopicListAdmin:
         """Returns the full names of a bundle's non-persistent topics, sorted; None if the bundle has no
         owner.
 
-        :param text: ``0xSTART_0xEND``
+        :param text: the hash range of the bundle, ``0xSTART_0xEND``
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         :raises ServedElsewhere: another broker owns the bundle

@@ -159,7 +159,7 @@ class ClusterLoad:
         ]
 
     def forgive(self, before: float) -> None:
-        """Permits another move of the bundles that were last moved before that time."""
+        """Permits another move of each bundle whose last move was earlier than ``before``."""
         self.moved = {bundle: when for bundle, when in self.moved.items() if when >= before}
 
 

@@ -45,7 +45,8 @@ class TopicCreation:
         counts: TopicCounts,
         limits: Callable[[], BrokerSettings],
     ) -> None:
-        """:param live: loaded topics by their full names; non-persistent topics exist only there
+        """:param live: loaded topics by their full names; a non-persistent topic exists only while it is
+            loaded
 
         :param limits: returns the current limits
         """
@@ -264,14 +265,15 @@ class TopicCounts:
         metadata.listen_session(self._session_changed)
 
     async def persistent(self, namespace: NamespaceName) -> int:
-        """Returns the number of persistent topics without system topics; each partition counts as one."""
+        """Returns the number of a namespace's persistent topics, except system topics; each partition counts
+        as one."""
         path = f"{ROOT}/{namespace.path}/persistent"
         while path not in self._known:
             await self._list(path)
         return len(self._known[path])
 
     async def of_tenant(self, tenant: str) -> int:
-        """Returns the number of a tenant's persistent topics without system topics; each partition counts as
+        """Returns the number of a tenant's persistent topics, except system topics; each partition counts as
         one."""
         count = self._tenants.get(tenant)
         if count is not None:

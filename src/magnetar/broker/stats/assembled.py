@@ -154,9 +154,10 @@ def earliest(times: Iterable[int]) -> int:
 
 
 async def internal_stats_of(io: Io, topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
-    """Returns ``PersistentTopicInternalStats``, with the metadata of each ledger if ``metadata`` is true;
-    works in slices, between which the loop runs.
+    """Returns ``PersistentTopicInternalStats``: the ledgers and cursors of a topic; works in slices, between
+    which the loop runs.
 
+    :param metadata: whether to add the metadata of each ledger
     :raises LedgerError: the metadata of a ledger cannot be read
     """
     if isinstance(topic, NonPersistentTopic):

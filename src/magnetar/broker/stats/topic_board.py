@@ -324,7 +324,8 @@ class TopicBoard:
         }
 
     def totals(self) -> Mapping[str, object]:
-        """Returns the sums over all loaded topics, each as of its last reading."""
+        """Returns counts and rates over all loaded topics, each as of its last reading; also the number of
+        connections, and the quantiles of the publish latency."""
         lines = self._lines.values()
         return {
             "connections": len(self._broker.connections.all),

@@ -54,7 +54,7 @@ class Quota(Enum):
 
 @dataclass(slots=True)
 class Evictions:
-    """How often a topic's backlog was evicted, and its age at the last check."""
+    """How often messages were evicted from a topic's backlog, and the backlog's age at the last check."""
 
     by_size: int = 0
     by_time: int = 0
