@@ -419,7 +419,7 @@ class RemoteProducer:
 
 
 class BaseReplicator:
-    """The properties of a remote producer that replicators of all kinds expose."""
+    """The base class of all replicators: gives access to the properties of a replicator's remote producer."""
 
     topic: AnyTopic
     _there: RemoteProducer
