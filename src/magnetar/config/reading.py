@@ -140,7 +140,7 @@ class Judged:
     """The judgement of a setting: its effective value, and the problem of the given value, if any."""
 
     value: Value
-    """The effective value."""
+    """The effective value of the setting."""
     problem: str | None = None
     """The reason why a start is refused; None: the start is not refused."""
     warning: str | None = None

@@ -46,7 +46,7 @@ class ValueRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table."""
+    """The description of a setting: one row of the table of settings."""
 
     name: str
     type: str

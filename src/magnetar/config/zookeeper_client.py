@@ -108,7 +108,7 @@ def _properties(path: str) -> Mapping[str, str]:
 
 
 def _check(path: str, name: str, value: str) -> None:
-    """Checks one property.
+    """Checks one property of the configuration file of ZooKeeper's client.
 
     :raises ZooKeeperClientRefused: the property concerns security and is not supported
     """

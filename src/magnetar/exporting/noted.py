@@ -165,7 +165,7 @@ class NotedLedgers:
     async def finish(self, old: int, contents: LedgerContents | None) -> None:
         """Records that the copy of a ledger is complete.
 
-        :param contents: the verified contents; None: a placeholder
+        :param contents: the verified contents; None: the source no longer has the ledger, so there is no copy
         """
         await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
 

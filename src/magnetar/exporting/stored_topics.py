@@ -147,7 +147,7 @@ async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
 async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
     """Returns the cursors of a managed ledger.
 
-    :param sizes: the sizes of the managed ledger's ledgers
+    :param sizes: the numbers of entries in the managed ledger's ledgers
     """
     found = []
     for piece in await side.metadata.children(f"{ROOT}/{name}"):

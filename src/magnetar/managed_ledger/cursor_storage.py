@@ -87,7 +87,7 @@ class CursorStorage:
         own: CursorStorage = weakref.proxy(self)
         # The proxy is valid whenever this is called: a caller holds the object, or it has ended.
         self.side = SideLedgers(io, store, settings, custom, deletions, lambda named: own._put(None, named))
-        """The cursor's side ledgers, and the properties with their ids."""
+        """The cursor's side ledgers, and the cursor properties that contain the ids of these ledgers."""
         self._rest = b""
         """Unknown fields of the record, which are kept."""
         self._ledger: CursorLedger | None = None
@@ -171,7 +171,7 @@ class CursorStorage:
         not ``other``.
 
         :param state: the state, with positions of this managed ledger
-        :param properties: the properties of the state
+        :param properties: the broker's own properties, which are stored with the state
         :param cursor_properties: the properties that users have set
         :param other: the other storage, whose record may have unknown fields, which are kept
         :raises BadVersion: a cursor of that name exists

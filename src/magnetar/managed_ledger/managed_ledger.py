@@ -474,7 +474,7 @@ class ManagedLedger:
             self.listener.on_fenced()
 
     def enter(self, state: State) -> None:
-        """Changes the state.
+        """Changes the state of the managed ledger.
 
         :raises BrokenInvariant: the state cannot follow the current state, or does not fit the other fields
         """

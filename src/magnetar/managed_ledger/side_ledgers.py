@@ -54,7 +54,7 @@ def ledgers_named(properties: Mapping[str, str]) -> set[int]:
 
 
 class SideLedgers:
-    """The side ledgers of one cursor, and the properties with their ids.
+    """The side ledgers of one cursor, and the cursor properties that contain the ids of these ledgers.
 
     :param put: writes the cursor's record with the given properties of the broker, then sets
         :attr:`properties`

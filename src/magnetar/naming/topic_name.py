@@ -14,7 +14,7 @@ from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 PARTITION_SUFFIX = "-partition-"
 SYSTEM = "pulsar/system"
-"""The namespace of transaction coordinators."""
+"""The namespace with the topic whose partitions are the transaction coordinators."""
 COORDINATORS = "transaction_coordinator_assign"
 """The partitioned topic in :data:`SYSTEM` whose partitions are the transaction coordinators; it stores no
 messages.

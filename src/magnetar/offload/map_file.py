@@ -109,7 +109,7 @@ class PlainValues(NamedTuple):
     data: bytes
     """Whole records; value i is ``data[starts[i]:ends[i]]``."""
     first: int
-    """The first key."""
+    """The key of the first value."""
     starts: array[int]
     ends: array[int]
     wanted: int

@@ -17,7 +17,7 @@ AHEAD_BYTES = 8 << 20
 
 
 class PieceStart(NamedTuple):
-    """The start of a piece."""
+    """The place where a piece of an offloaded ledger begins: its first entry, and its offset."""
 
     first_entry_id: int
     position: int

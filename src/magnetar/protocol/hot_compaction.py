@@ -342,7 +342,7 @@ class LatestKeys:
         return self.bits[number >> 3] >> (number & 7) & 1 == 1
 
     def drop(self, number: int) -> None:
-        """Marks a message as removed."""
+        """Marks a message as one that compaction removes."""
         self.bits[number >> 3] &= 255 ^ (1 << (number & 7))
 
     def any_stay(self, first: int, end: int) -> bool:

@@ -276,7 +276,8 @@ class ClientConnection:
     def _told(self, *, joined: bool = False) -> CommandConnect:
         """Returns the CONNECT command for a broker.
 
-        :param joined: whether the connection becomes the client's tunnel
+        :param joined: whether the connection with the broker becomes part of the client's tunnel; otherwise,
+            the proxy uses it for lookups
         """
         asked, options = self._connect, self._service.options
         told = CommandConnect()

@@ -28,7 +28,7 @@ class HeaderRefused(ValueError):
 
 
 class ProxyHeader(NamedTuple):
-    """The contents of a header."""
+    """The contents of a PROXY header."""
 
     host: str
     """The client's address; empty: the load balancer itself connects, or does not send the address."""

@@ -93,7 +93,7 @@ class ProxyService:
         self.max_frame = max_frame_size(options.max_message_size)
         self.tunnels: dict[Tunnel, OpenTunnel] = {}
         self.lookups = 0
-        """Lookups in progress."""
+        """The number of lookups in progress."""
         self.stopping = False
         self._targets = targets
         self._network = network

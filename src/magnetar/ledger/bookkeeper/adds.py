@@ -50,7 +50,7 @@ class AddStream:
 
     @property
     def pending(self) -> bool:
-        """Whether answers are outstanding."""
+        """Whether the bookie has not answered all requests of the stream yet."""
         return bool(self._sent)
 
     @property

@@ -54,9 +54,9 @@ class BookiesSettings(NamedTuple):
     """The number of errors within ``within_seconds`` after which a bookie is quarantined
     (bookkeeperClientHealthCheckErrorThresholdPerInterval)."""
     within_seconds: float = 60.0
-    """The period in which errors are counted (bookkeeperClientHealthCheckIntervalSeconds)."""
+    """The period in which errors are counted, in seconds (bookkeeperClientHealthCheckIntervalSeconds)."""
     quarantine_seconds: float = 1800.0
-    """The time in quarantine (bookkeeperClientHealthCheckQuarantineTimeInSeconds)."""
+    """How long a bookie is quarantined, in seconds (bookkeeperClientHealthCheckQuarantineTimeInSeconds)."""
     quarantine_ratio: float = 1.0
     """The probability that a bookie with too many errors is quarantined (bookkeeperClientQuarantineRatio)."""
 

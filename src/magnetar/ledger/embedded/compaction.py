@@ -71,7 +71,7 @@ class _LivePart(NamedTuple):
 
 
 class _Abandoned(Exception):
-    """The store is stopping."""
+    """A rewrite is abandoned, because the store is stopping."""
 
 
 class _SegmentDamaged(Exception):

@@ -243,7 +243,7 @@ class NewPart(NamedTuple):
     ledger_id: int
     runs: PartIndex
     stored: int
-    """Bytes of the bodies."""
+    """The total size of the bodies of these runs, in bytes."""
 
 
 class PartsBuilder:

@@ -42,7 +42,7 @@ class SegmentRoom(Enum):
     FREE = "free"
     """All free bytes, for entries that were accepted and must be stored."""
     RESERVED = "reserved"
-    """The reserve for a full device, except its last quarter, for writes of cursors."""
+    """The reserve for a full device without its last quarter; only writes of cursors use this room."""
     LAST = "last"
     """The whole reserve, only for changes of ledgers, so that deletions are always possible."""
 

@@ -44,7 +44,7 @@ _IN_MEMORY = (SegmentState.GROWING, SegmentState.FULL)
 
 @dataclass(slots=True)
 class Segment:
-    """One row of the table."""
+    """A segment and its state: one row of :class:`SegmentTable`."""
 
     segment_id: int
     state: SegmentState | None = None

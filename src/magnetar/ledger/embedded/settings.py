@@ -17,8 +17,8 @@ class EmbeddedSettings:
     first_segment_bytes: int = 1 << 20
     """The size of the first segment after a start, which must be ready before the store serves."""
     segment_runs: int = 100_000
-    """The number of runs at which a segment is sealed even if it has room: limits the time of a replay, and
-    the memory of the index that is not yet on disk."""
+    """The number of runs at which a segment is sealed even if it has room. This number limits the time of a
+    replay, and the memory of the index that is not yet on disk."""
     group_bytes: int = 4 << 20
     """The approximate size at which a group ends."""
     run_bytes: int = 256 << 10

@@ -40,7 +40,7 @@ class Column:
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param kind: the code of the field's type
+        """:param kind: the number that stands for the field's type
 
         :param size: total size of all payloads, in bytes
         :param rows: maximum number of rows

@@ -28,7 +28,7 @@ def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
         return
 
     class Answer(BaseHTTPRequestHandler):
-        """Handles one request."""
+        """Answers one request for the metrics of the pipeline."""
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != _PATH:

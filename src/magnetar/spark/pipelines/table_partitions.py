@@ -60,7 +60,7 @@ class PartitionColumn:
 
     @property
     def name(self) -> str:
-        """The name of the partition."""
+        """The name of the partition column in the table."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def check(self, columns: pa.Schema) -> None:
