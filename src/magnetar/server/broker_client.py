@@ -104,8 +104,10 @@ def own_client(
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
     if not url:
-        port = "brokerServicePortTls" if settings.broker_client_tls_enabled else "brokerServicePort"
-        raise ServiceNotReady(f"the broker has no port that brokerClientTlsEnabled selects; set {port}")
+        given, suffix = ("true", "Tls") if settings.broker_client_tls_enabled else ("false", "")
+        raise ServiceNotReady(
+            f"brokerClientTlsEnabled={given} requires brokerServicePort{suffix}, which is not set; set it"
+        )
     # A client would also take the address of a web service.
     parse_service_url(url)
     return Client(
