@@ -41,7 +41,7 @@ class ExportPlan:
     units: list[Unit] = field(default_factory=list)
     namespaces: list[NamespaceName] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    """The reasons why the export is refused, one sentence each; if there are any, no topic is exported."""
+    """The reasons why the export is refused, one sentence each; empty: the export is not refused."""
     left_out: list[str] = field(default_factory=list)
     """The objects that are not exported, with reasons."""
 

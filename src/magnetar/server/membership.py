@@ -231,7 +231,7 @@ class Registration:
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
         """Registers the broker, and returns the processes that prevent it from serving at present; if there
-        are any, the broker is not registered.
+        are such processes, the broker is not registered.
 
         Exporters look for brokers, and brokers for exporters. Each process registers before it looks, so that
         two processes that start together detect each other.

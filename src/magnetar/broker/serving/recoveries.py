@@ -62,7 +62,7 @@ class Recoveries:
             self._first[name] = waiter
 
     def over(self, name: str) -> None:
-        """Removes the mark of a topic that no client waits for any more."""
+        """Reports that no client waits for a topic any more."""
         self._hurried.discard(name)
 
     @asynccontextmanager

@@ -111,7 +111,7 @@ class Subscription(BaseSubscription):
         return storage is not None and storage.properties.get(REPLICATED) == 1
 
     def replicate(self, wanted: bool) -> None:
-        """Sets or removes the mark of a replicated subscription; the mark is written with the cursor."""
+        """Makes the subscription replicated, or no longer replicated; this is written with the cursor."""
         storage = self.cursor.storage
         if storage is None or wanted == self.replicated:
             return

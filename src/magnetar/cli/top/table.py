@@ -184,7 +184,7 @@ class View:
 
     def within(self, rows: int, total: int) -> View:
         """Returns the view, adjusted to the number of topics: it does not scroll beyond the last topic, and
-        the mark is on a topic.
+        the marked line is that of a topic.
         """
         top = min(self.top, max(0, total - rows))
         return replace(self, top=top, mark=max(0, min(self.mark, rows - 1, total - 1 - top)))

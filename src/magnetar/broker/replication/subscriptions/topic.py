@@ -100,7 +100,7 @@ class ReplicatedSubscriptions:
     # When a snapshot is taken
 
     def subscriptions_changed(self) -> None:
-        """Starts or stops snapshots after the mark of a replicated subscription was set or removed."""
+        """Starts or stops snapshots, after a subscription was made replicated or no longer replicated."""
         if self._ended:
             return
         wanted = [each for each in self._topic.subscriptions.values() if each.replicated]
