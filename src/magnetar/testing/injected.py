@@ -79,7 +79,7 @@ class Faults:
         self.refusals: dict[int, InjectedRefusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
-        """The active faults that make the broker unreachable; connections are broken unless this set is empty."""
+        """The active faults that make the broker unreachable; while there is one, connections break."""
 
     def held(self, number: int) -> int:
         """Returns the number of receipts that a fault holds back.
