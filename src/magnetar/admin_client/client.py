@@ -193,10 +193,10 @@ class AdminClient:
         }
 
     def aborted_transactions(self, topic: str) -> set[tuple[int, int]] | None:
-        """Returns the aborted transactions of a topic as (most, least) bits of their ids.
+        """Returns the ids of a topic's aborted transactions as pairs (most, least significant 64 bits).
 
-        None: the topic has aborted transactions, but the broker does not list them, because it is not
-        Magnetar's. The set is also empty if the broker has no transactions.
+        None: the topic has aborted transactions, but the broker does not list them; only Magnetar's broker
+        does. The set is also empty if the broker does not support transactions.
         """
         found = self._transaction_buffer(topic, {"abortedTransactions": "true"})
         if found is None:
@@ -315,9 +315,13 @@ class AdminClient:
     def make_read_plan(
         self, topic: str, start: tuple[int, int], end: tuple[int, int] | None = None, seconds: int = 600
     ) -> dict[str, Any]:
-        """Creates a read plan: the files with the entries from ``start`` to ``end`` (exclusive; None: to the
-        last entry). The files are kept for ``seconds``; entries that are not in a file yet must be read
-        through the broker.
+        """Creates a read plan, which lists the files that hold the entries of a topic from ``start``.
+
+        Entries that are not in a file yet must be read through the broker.
+
+        :param start: (ledger id, entry id) of the first entry
+        :param end: (ledger id, entry id) of the entry after the last one to read; None: read up to the last
+        :param seconds: how long the broker keeps the files
         """
         asked: dict[str, Any] = {"start": _message_id(start), "seconds": seconds}
         if end is not None:

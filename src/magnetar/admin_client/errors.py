@@ -10,7 +10,10 @@ class AdminError(Exception):
     """The HTTP status; 0: no response was received."""
 
     def __init__(self, text: str, reason: str = "", status: int = 0) -> None:
-        """:param reason: the reason that the broker gave"""
+        """:param text: the message of the error
+        :param reason: the reason that the broker gave; empty: ``text`` is used
+        :param status: the HTTP status; 0: the class's default status
+        """
         super().__init__(text)
         self.reason = reason or text
         self.status = status or type(self).status

@@ -127,7 +127,7 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 def _peek(call: Call) -> object:
     """Prints the first messages of a subscription's backlog.
 
-    Stops at the first message of an open transaction and skips messages of aborted ones, unless
+    Stops at the first message of an open transaction and skips messages of aborted transactions, unless
     READ_UNCOMMITTED is requested. Skipped messages and markers do not count towards the limit; printed
     markers do.
     """
