@@ -320,7 +320,7 @@ class AdminClient:
         Entries that are not in a file yet must be read through the broker.
 
         :param start: (ledger id, entry id) of the first entry
-        :param end: (ledger id, entry id) of the entry after the last one to read; None: read up to the last
+        :param end: (ledger id, entry id) of the first entry not to read; None: read to the last entry
         :param seconds: how long the broker keeps the files
         """
         asked: dict[str, Any] = {"start": _message_id(start), "seconds": seconds}

@@ -21,7 +21,7 @@ def _topic(call: Call) -> TopicName:
 
 
 def _path(call: Call, rest: str) -> str:
-    """Returns the path of a topic's schema.
+    """Returns the path of a request for a topic's schema.
 
     :param rest: the part of the path after the topic
     :raises InvalidName: the topic name is not valid
