@@ -196,7 +196,7 @@ class AdminClient:
         """Returns the ids of a topic's aborted transactions as pairs (most, least significant 64 bits).
 
         None: the topic has aborted transactions, but the broker does not list them; only Magnetar's broker
-        does. The set is also empty if the broker does not support transactions.
+        does. The set is also empty if transactions are disabled at the broker.
         """
         found = self._transaction_buffer(topic, {"abortedTransactions": "true"})
         if found is None:
@@ -206,8 +206,8 @@ class AdminClient:
         return {(most, least) for most, least in found["abortedTransactions"]}
 
     def visible_end(self, topic: str) -> tuple[int, int] | None:
-        """Returns (ledger id, entry id) of a topic's last entry before any open transaction; None: the broker
-        has no transactions.
+        """Returns (ledger id, entry id) of a topic's last entry before any open transaction; None:
+        transactions are disabled at the broker.
         """
         found = self._transaction_buffer(topic)
         if found is None:
@@ -222,7 +222,7 @@ class AdminClient:
         return bool(found.get("aborted") or found.get("startPosition"))
 
     def _transaction_buffer(self, topic: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
-        """Returns ``TransactionBufferStats`` of a topic; None: the broker has no transactions."""
+        """Returns ``TransactionBufferStats`` of a topic; None: transactions are disabled."""
         try:
             return dict(self._http.ask("GET", _in_transactions("transactionBufferStats", topic), query))
         except AdminError as error:
