@@ -58,7 +58,11 @@ async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceN
 
 
 def _note_topics(topics: set[str], entry: bytes) -> None:
-    """Adds the topic of a snapshot in an entry, or removes a topic whose snapshot was deleted."""
+    """Updates a set of topics from an entry: adds the topic of each snapshot in the entry, and removes the
+    topic of each deleted snapshot.
+
+    :param topics: the names of the topics that have a snapshot
+    """
     try:
         for name, payload in records_of(entry, _MOST_BYTES):
             if payload:

@@ -129,7 +129,9 @@ class SideLedgers:
         try:
             for key, value in self._custom.items():
                 if reader.metadata.custom.get(key) != value:
-                    raise LedgerError(f"ledger {ledger_id} belongs to another record")
+                    raise LedgerError(
+                        f"ledger {ledger_id} belongs to another cursor: its {key} is not {value!r}"
+                    )
             if last < 0:
                 last = await reader.last_add_confirmed()
             found: list[bytes] = []

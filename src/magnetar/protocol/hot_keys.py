@@ -30,8 +30,8 @@ class KeyRouting:
     """Entries of one run, grouped by consumer; the object is reused for each run.
 
     Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indices of entries, ascending within a group),
-    ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 has the
-    entries without a consumer, group k + 1 those of consumer k.
+    ``entry_ids``, ``sorted_sizes`` (the number of messages of each entry) and ``packed`` (``slot << 32 |
+    messages``). Group 0 has the entries without a consumer, group k + 1 the entries of consumer k.
     """
 
     def __init__(self, capacity: int = 256) -> None:

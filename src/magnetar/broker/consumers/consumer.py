@@ -70,11 +70,11 @@ class NonPersistentRun:
         return sum(self.sizes[first:end])
 
     def entry_bytes(self, first: int, end: int) -> int:
-        """Returns the bytes of the entries [first, end)."""
+        """Returns the size of the entries [first, end), in bytes."""
         return sum(self.ends[first:end]) - sum(self.starts[first:end])
 
     def bytes_in(self, first: int, end: int) -> int:
-        """Returns the bytes of the entries [first, end), including gaps between them."""
+        """Returns the size of the entries [first, end) and of the gaps between them, in bytes."""
         return self.ends[end - 1] - self.starts[first] if first < end else 0
 
 
@@ -105,7 +105,7 @@ _FEW = 8
 
 
 def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
-    """Returns the bytes of entries [first, end) of a run as stored.
+    """Returns the size of entries [first, end) of a run as stored, in bytes.
 
     :param frames: the frames in which the entries are sent for the first time, if known; they allow a faster
         calculation

@@ -22,7 +22,7 @@ _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
 """The policies that have no effect while authorization is off."""
 
-_FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so the broker's filters count")
+_FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so only the broker's filters apply")
 BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
 """The policies that may have no effect, depending on the broker's settings."""
 

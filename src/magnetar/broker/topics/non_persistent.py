@@ -131,7 +131,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
             self.loop.call_soon(self._settle)
 
     def _drop(self, publish: Publish, first: int, starts: array[int], ends: array[int]) -> int:
-        """Drops the entries from ``first`` on; returns their bytes."""
+        """Drops the entries from ``first`` on; returns their total size in bytes."""
         dropped = sum(self._sizes[first : len(starts)])
         dropped_bytes = sum(ends[first:]) - sum(starts[first:])
         publish.messages = max(0, publish.messages - dropped)

@@ -92,7 +92,7 @@ def _produce(commands: object) -> None:
         "-s",
         default=",",
         metavar="TEXT",
-        help="separator between the messages of -m; empty: each character is a message (,)",
+        help="separator between the messages of -m (,); if it is empty, each character is a message",
     )
     add(
         "--properties",

@@ -45,7 +45,7 @@ class AddStream:
         """Whether the stream is queued for sending."""
         self._tells = True
         self._sent: deque[tuple[int, float, int]] = deque()
-        """For each unanswered run: its last entry id, when it was sent (monotonic clock), and its bytes."""
+        """For each unanswered run: last entry id, time of sending (monotonic clock), and size in bytes."""
         self._sent_to = -1
 
     @property
@@ -72,7 +72,7 @@ class AddStream:
         return self.stripe.next <= entry_id <= self._sent_to
 
     def done(self) -> int:
-        """Removes the runs that were completely answered since the last call; returns their bytes."""
+        """Removes the runs that were completely answered since the last call; returns their size in bytes."""
         size = 0
         sent, after = self._sent, self.stripe.next
         while sent and sent[0][0] < after:
@@ -80,8 +80,8 @@ class AddStream:
         return size
 
     def give_up(self) -> int:
-        """Ends the stream because no answers will come, or none are needed; returns the bytes of the
-        unanswered runs."""
+        """Ends the stream because no answers will come, or none are needed; returns the size in bytes of
+        the unanswered runs."""
         self.ended = True
         size = sum(each[2] for each in self._sent)
         self._sent.clear()

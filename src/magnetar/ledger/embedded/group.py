@@ -105,7 +105,7 @@ def take_entries(
 ) -> tuple[int, int]:
     """Appends to ``starts`` and ``ends`` the bounds of a body's entries, from entry ``skip`` on.
 
-    Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns their number and their bytes.
+    Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns their number and size.
     The body at ``body_at`` has ``count`` entries, and its checksum was verified.
     """
     lengths = array("I")

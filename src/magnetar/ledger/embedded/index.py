@@ -1,4 +1,4 @@
-"""The positions of the runs in a segment: in memory as arrays, for a sealed segment in an index file."""
+"""The positions of the runs in a segment: arrays in memory until it is sealed, then an index file."""
 
 from __future__ import annotations
 
