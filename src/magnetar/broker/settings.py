@@ -108,7 +108,7 @@ class BrokerSettings:
     max_unacked: int = 0
     """The maximum number of unacknowledged messages of all shared subscriptions together; 0: no limit."""
     unacked_share_when_blocked: float = 0.16
-    """The fraction of the limit that one subscription may have unacknowledged once the limit is reached."""
+    """The fraction of :attr:`max_unacked` that one subscription may have once ``max_unacked`` is reached."""
     max_read_plan_seconds: int = 3600
     """The maximum time in seconds for which a read plan is held; 0: read plans are disabled."""
     packages: bool = False

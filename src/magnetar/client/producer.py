@@ -101,7 +101,7 @@ class Producer(Attached, AcceptsMessages):
         )
         self._drained: list[Future[None]] = []
         self._sent = SentTotals()
-        """The producer's totals; :meth:`_totals` adds the totals that follow from the pending messages."""
+        """The producer's totals without the counts that :meth:`_totals` derives from the pending messages."""
         self._given_up = 0
         """Number of messages that were sent to the broker, and then failed."""
         self.intervals = Intervals(self._loop, self._totals, SentTotals())

@@ -258,7 +258,7 @@ class BundleAdmin:
     ) -> None:
         """Splits a bundle. Its topics stay loaded, and clients stay connected.
 
-        :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
+        :param text: the hash range of the bundle, or :data:`LARGEST` or :data:`HOT`
         :param algorithm: one of Pulsar's split algorithms; None: the algorithm in the settings
         :param positions: the hashes to split at, for ``specified_positions_divide``
         :param unload: unload the parts afterwards

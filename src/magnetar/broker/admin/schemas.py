@@ -64,8 +64,9 @@ class SchemaAdmin:
         return self._broker.parse_topic(topic)
 
     async def get(self, topic: str, version: int | None) -> Mapping[str, object]:
-        """Returns ``GetSchemaResponse``: the schema with the given version; None: the latest version.
+        """Returns ``GetSchemaResponse``: the schema with the given version.
 
+        :param version: the number of the version; None: the latest version
         :raises NotFound: no such version
         """
         found = await self._broker.schemas.get(await self._path(topic), version)

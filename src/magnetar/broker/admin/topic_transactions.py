@@ -55,7 +55,7 @@ class TopicTransactionAdmin:
     async def buffer(self, topic: str, *, low_water: bool, segments: bool, aborted: bool) -> Json:
         """Returns ``TransactionBufferStats``: the state of the transactions that have published to a topic.
 
-        :param low_water: add for each coordinator the number up to which all transactions have ended
+        :param low_water: add for each coordinator the sequence number up to which all transactions ended
         :param segments: add the segments of a segmented snapshot
         :param aborted: add both parts of the id of each aborted transaction (not in Apache Pulsar)
         :raises TopicNotFound: no such topic
@@ -132,7 +132,7 @@ class TopicTransactionAdmin:
     async def pending_acks(self, topic: str, subscription: str, *, low_water: bool) -> Json:
         """Returns ``TransactionPendingAckStats``: the state of a subscription's pending acknowledgements.
 
-        :param low_water: add for each coordinator the number up to which all transactions have ended
+        :param low_water: add for each coordinator the sequence number up to which all transactions ended
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
         """

@@ -218,8 +218,8 @@ class CompactedLedger:
         return known
 
     async def last(self) -> tuple[Position, int] | None:
-        """Returns the position of the last message and its index in its batch, -1 outside a batch; None for
-        an empty ledger.
+        """Returns the position of the last message and the message's index in its batch, -1 outside a batch;
+        None for an empty ledger.
 
         :raises LedgerError: the ledger cannot be read
         """

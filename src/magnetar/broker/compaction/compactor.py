@@ -50,7 +50,7 @@ class CompactionSettings:
 
 
 class Compactor:
-    """Compacts topics, only one at a time to bound the use of memory.
+    """Compacts topics, one at a time, so that the use of memory is bounded.
 
     :param store: the store of compacted ledgers
     :param published: returns the number of publishes so far, on all topics

@@ -79,7 +79,7 @@ class CompactedReading:
         self._until: Position = (-1, -1)
         """The last position that is read from the compacted ledger."""
         self._index: int | None = None
-        """The index of the next entry of the compacted ledger; None: it must be searched."""
+        """The index of the next entry of the compacted ledger; None: it must be searched for."""
         self._opened: deque[EntryRun] = deque()
         """Entries that were read from the compacted ledger and not returned yet."""
         self._rewinds = 0

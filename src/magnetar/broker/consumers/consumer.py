@@ -295,7 +295,7 @@ class Consumer(Generic[S_co]):
     def send_chosen(self, run: EntryRun, chosen: array[int], messages: int) -> None:
         """Sends the entries of a run with the indexes ``chosen``, in ascending order, for the first time.
 
-        For consumers of Shared and Key_Shared subscriptions, which have no epoch.
+        Only for consumers of Shared and Key_Shared subscriptions, because these consumers have no epoch.
         """
         if not self.shows_broker_entry_metadata and has_broker_entry_metadata(run, chosen[0], chosen[-1]):
             run = without_broker_entry_metadata(run, chosen)

@@ -120,7 +120,7 @@ class PublishLimiter:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Returns messages and bytes per second; 0: no limit."""
+        """Returns the limits of messages and bytes per second; 0: no limit."""
         messages, size = self._messages, self._bytes
         return (0.0 if messages is None else messages.rate, 0.0 if size is None else size.rate)
 

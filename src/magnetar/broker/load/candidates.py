@@ -375,7 +375,7 @@ class KeptRules:
     async def of(self, namespace: str, others: Iterable[str]) -> Rules:
         """Returns the rules for a bundle of a namespace.
 
-        :param others: namespaces that brokers serve, for the anti-affinity group
+        :param others: the namespaces that brokers serve; those of the same anti-affinity group count
         :raises MetadataError: the rules cannot be read now
         """
         isolation = await self._isolation.get(isolation_path(self._cluster))

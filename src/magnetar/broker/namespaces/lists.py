@@ -364,7 +364,7 @@ class ListedNames(NamedTuple):
 
     namespace: NamespaceName
     mode: str
-    """``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``."""
+    """The kind of the topics: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``."""
     system: bool
     """Whether system topics are included."""
 

@@ -463,7 +463,7 @@ class FewestBundles:
     """Placement without load reports: a bundle goes to the broker with the fewest bundles.
 
     The placement counts the bundles that it has assigned since it started, so that a burst of lookups
-    spreads over the brokers without reads. A new leader starts from zero.
+    spreads over the brokers without reads of the metadata store. A new leader starts from zero.
     """
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:

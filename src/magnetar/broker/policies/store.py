@@ -280,7 +280,7 @@ def _namespace(path: str) -> NamespaceName:
 
 
 def _granted_for(record: Record, topic: TopicName) -> list[str]:
-    """Returns the names of a topic and of its partitions that occur in the permissions of a namespace."""
+    """Returns those names of a topic and its partitions that occur in the permissions of a namespace."""
     granted = (record.get("auth_policies") or {}).get("destination_auth") or {}
     return [name for name in granted if str(topic) in (name, name.rpartition(PARTITION_SUFFIX)[0])]
 

@@ -190,7 +190,7 @@ class ReplicationSettings:
     cluster: str
     """The name of the broker's own cluster."""
     queue_size: int = 1000
-    """``replicationProducerQueueSize``: the maximum number of entries of a replicator in flight."""
+    """``replicationProducerQueueSize``: the maximum number of entries that a replicator has in flight."""
     start_at_earliest: bool = False
     """``replicationStartAt``: whether an added cluster also gets the messages that are stored already."""
     makes_topics: bool = True

@@ -169,7 +169,7 @@ def _valid_plain(kind: str, value: object) -> bool:
 
 
 def bad_default(schema: AvroType) -> str | None:
-    """Returns the first field whose default does not fit its type; None if all defaults do."""
+    """Returns ``record.field``, a field whose default does not fit its type; None if all defaults fit."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:

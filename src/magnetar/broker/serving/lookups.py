@@ -109,7 +109,7 @@ class Lookups:
 
 
 def _in_other_cluster(cluster: OtherCluster) -> Owner:
-    """Returns another cluster as the broker to ask next.
+    """Returns the addresses of another cluster, in the form of a broker to ask next.
 
     :raises NotInThisCluster: the record of the cluster has no URL for clients
     """

@@ -112,7 +112,8 @@ class StatsSelection:
 
 
 async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) -> Json:
-    """Returns ``TopicStats`` or, for a non-persistent topic, ``NonPersistentTopicStats``; works in slices.
+    """Returns ``TopicStats`` or, for a non-persistent topic, ``NonPersistentTopicStats``; works in slices,
+    between which the loop runs.
 
     :param owner: the broker's ``host:port``
     :raises LedgerError: an entry whose publish time is requested (``earliest_time``) cannot be read

@@ -401,7 +401,7 @@ class SchemaMetrics:
 
     namespace: str
     operations: Sequence[tuple[str, bool, DurationMetrics]]
-    """The operation (``get``, ``list``, ``put`` or ``delete``), whether it succeeded, and the durations."""
+    """For each kind (``get``, ``list``, ``put``, ``delete``) and success of operations: the durations."""
     compatible: int
     """The number of comparisons with earlier versions that found the new schema compatible."""
     incompatible: int
@@ -416,7 +416,7 @@ class QuotaMetrics:
     check_bounds: Sequence[float] = ()
     """Upper bounds of the buckets of durations, in seconds."""
     check_counts: Sequence[int] = (0,)
-    """Counts per bucket, and one more for values above the last bound."""
+    """The number of checks in each bucket, and one more number for checks above the last bound."""
     check_seconds: float = 0.0
     """The sum of all durations, in seconds."""
 
@@ -442,8 +442,8 @@ class MetadataMetrics:
     bounds_ms: Sequence[float]
     """Upper bounds of the buckets, in milliseconds."""
     operations: Sequence[tuple[str, str, Sequence[int], float]]
-    """Kind and outcome of operations, their counts per bucket (one more for values above the last bound), and
-    the sum of their durations in milliseconds."""
+    """For each kind and outcome of operations: the number of operations in each bucket (one more number for
+    longer durations), and the sum of the durations in milliseconds."""
     put_bytes: int
 
 

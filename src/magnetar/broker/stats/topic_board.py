@@ -296,7 +296,7 @@ class TopicBoard:
         """Returns a page of the list of topics.
 
         :param first: the number of lines before the page
-        :param count: at most :data:`MOST_LINES`
+        :param count: the number of lines on the page, at most :data:`MOST_LINES`
         """
         self._look_at_newcomers()
         names = self._ordered(listed)
@@ -462,7 +462,7 @@ class Line:
 
 
 _PASSING = frozenset({AT_END, READING, TURN, MOVING})
-"""Reasons for sending nothing that pass by themselves."""
+"""The reasons for sending nothing that end without an action of a client or an operator."""
 
 
 def look(line: Line, topic: AnyTopic, now: float) -> None:

@@ -236,7 +236,7 @@ def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
 def topic_stats(
     topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool
 ) -> Generator[None, None, Json]:
-    """Returns ``TopicStats``; yields often, like :func:`subscriptions_stats`.
+    """Returns ``TopicStats``, the statistics of a topic; yields often, like :func:`subscriptions_stats`.
 
     :param owner: the broker's ``host:port``
     """

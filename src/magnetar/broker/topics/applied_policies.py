@@ -167,8 +167,9 @@ def resource_group(policies: EffectivePolicies, shared: SharedLimits | None) -> 
 
 
 def topic_publish_limiter(policies: EffectivePolicies, now: float) -> PublishLimiter | None:
-    """Returns a limiter of a topic's publish rate that starts at the time ``now``; None: the rate is not
-    limited.
+    """Returns a limiter of a topic's publish rate; None: the rate is not limited.
+
+    :param now: the present time, in seconds of the monotonic clock
     """
     rate = policies.publish_rate
     return publish_limiter(rate.messages, rate.size, now)

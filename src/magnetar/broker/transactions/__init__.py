@@ -38,8 +38,8 @@ class TransactionSettings:
     max_active: int = 0
     """``maxActiveTransactionsPerCoordinator``: the maximum number of open transactions; 0: no limit."""
     max_requests: int = 1000
-    """``transactionBufferClientMaxConcurrentRequests``: the maximum number of requests to topics and
-    subscriptions in flight."""
+    """``transactionBufferClientMaxConcurrentRequests``: the maximum number of requests in flight to
+    topics and subscriptions."""
     request_seconds: float = 3.0
     """``transactionBufferClientOperationTimeoutInMills``: the timeout of a request to a topic or
     subscription, in seconds."""

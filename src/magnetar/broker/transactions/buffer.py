@@ -398,7 +398,7 @@ class TransactionBuffer:
     # Snapshots
 
     def _live_aborts(self) -> dict[TxnId, Position]:
-        """Returns the aborted transactions whose messages may still be stored."""
+        """Forgets the aborted transactions whose markers are trimmed, and returns the other ones."""
         first = self._ledger.ledgers.first_id()
         if any(marker[0] < first for marker in self.aborted.values()):
             self.aborted = {txn: at for txn, at in self.aborted.items() if at[0] >= first}

@@ -53,7 +53,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
 
 
 async def has_expired(subscription: Subscription | Replicator, time_ms: int) -> bool:
-    """Whether a subscription has an unconsumed message that was published before a time.
+    """Whether a subscription has an unconsumed message that was published before a time (ms since 1970).
 
     :raises LedgerError: the entry cannot be read
     """

@@ -32,7 +32,7 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
-    """Positions in all clusters that correspond to each other."""
+    """Positions that correspond to each other, one in each cluster."""
 
     snapshot_id: str
     local: Position
@@ -72,7 +72,7 @@ def encode_response(snapshot_id: str, cluster: str, position: Position) -> bytes
 
 
 def decode_response(payload: bytes) -> tuple[str, str, Position]:
-    """Decodes a response; returns the id of the snapshot, the cluster that answers, and its position.
+    """Decodes a response; returns the id of the snapshot, the cluster that answers, and the position there.
 
     :raises EntryError: the payload is not a response
     """
