@@ -176,7 +176,8 @@ class TopicTerminated(BrokerError):
 class TopicMigrated(TopicTerminated):
     """The topic has migrated to another cluster.
 
-    Clients with version 20 of the protocol or later are redirected there; for others the topic is terminated.
+    Clients with version 20 of the protocol or later are redirected to that cluster; for older clients the
+    topic is terminated.
     """
 
     def __init__(self, reason: str, url: str, url_tls: str) -> None:
@@ -258,7 +259,7 @@ class Unprocessable(BrokerError):
 
 
 class PreconditionFailed(BrokerError):
-    """The state of the object, or another policy, does not allow the request."""
+    """The state of the object, a policy, or a value in the request does not allow the operation."""
 
 
 class NotInThisCluster(PreconditionFailed):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("standalone", "broker", "proxy", "websocket")
 _WIDEST = 40
-"""Longer values are truncated to this number of characters in the table."""
+"""Maximum number of characters of a setting's value in the table; longer values are truncated."""
 
 
 def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -111,7 +111,10 @@ def _cut(value: str) -> str:
 
 
 def _sentences(kind: str, checked: Checked) -> list[str]:
-    """Returns sentences: what a start would print about the settings, and whether the start would succeed."""
+    """Returns sentences: what a start would print about the settings, and whether the start would succeed.
+
+    :param kind: the command that would start the server, such as ``standalone``
+    """
     from magnetar.config.fates import Fate
 
     told = [each for each in checked.findings if each.fate in (Fate.NOT_HONOURED, Fate.UNKNOWN)]

@@ -82,8 +82,9 @@ def _version() -> int:
 
 
 def _told(root: Root, group: str) -> int:
-    """Prints help for a command line without a complete command, because it requests help or lacks a word;
-    returns the exit code."""
+    """Prints help if the command line contains no complete command; returns the exit code: 0 if the command
+    line requests help, otherwise 1.
+    """
     from magnetar.cli.admin import help as told
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()

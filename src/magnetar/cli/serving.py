@@ -279,7 +279,10 @@ def _run_websocket(parsed: argparse.Namespace) -> int:
 
 
 def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Returns command-line options that are not settings, by the names of the fields of ``OptionsBeside``."""
+    """Returns the values of all fields of ``OptionsBeside``, by name, as the command line gives them.
+
+    :param overrides: Pulsar's setting for each option that overrides a setting
+    """
     return {
         "config": parsed.config,
         "overrides": _given(parsed, overrides),

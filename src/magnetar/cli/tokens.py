@@ -196,8 +196,8 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a file with the given permissions, which replaces an existing file of this name once it is
-    complete; writes to an existing device or pipe, such as /dev/stdout.
+    """Writes ``data`` to a new file with the permissions ``mode``; the complete file then replaces an
+    existing file at ``path``. If ``path`` is a device or a pipe, such as /dev/stdout, writes to it instead.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(data)

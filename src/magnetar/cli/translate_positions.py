@@ -158,8 +158,8 @@ def _translated_offsets(mapping: Mapping, path: Path) -> str:
 
 
 def _translated_line(mapping: Mapping, line: str) -> str:
-    """Translates the offset of one source, which is one line; offsets of sources other than topics remain
-    unchanged.
+    """Translates one line of an offset file, which is the offset of one source of the Spark query; the offset
+    of a source that does not read topics remains unchanged.
 
     :raises InvalidName: the offset contains an invalid topic name
     """

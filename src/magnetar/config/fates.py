@@ -78,7 +78,7 @@ def _of(item: Given, accepted: frozenset[str]) -> SettingFinding:
 
 
 def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> SettingFinding:
-    """Returns the finding for a setting outside the table; its value can be a secret and is masked, too."""
+    """Returns the finding for a setting outside the table; masks the value, which can be a secret."""
     shown = "*****" if text else ""
     if name not in unknown:
         return SettingFinding(name, shown, Fate.HONOURED, "")

@@ -107,7 +107,7 @@ def read_settings(
 
 
 def typed(kind: type[T], values: Mapping[str, Value]) -> T:
-    """Creates an object of a settings class from values by attribute name."""
+    """Creates an object of the settings class ``kind`` from the values of settings by Pulsar's names."""
     by_attribute: dict[str, object] = {attribute_name(key): value for key, value in values.items()}
     return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
 

@@ -42,7 +42,9 @@ _NAMES = {
     "bindAddress": _HOST,
     "advertisedAddress": _HOST,
 }
-"""Settings with a special format; an empty value means the default."""
+"""For settings with a special format: the pattern of valid values, and its description. An empty value means
+the default, except that ``replicatorPrefix`` must not be empty.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +455,9 @@ def default_settings(**changes: Any) -> Settings:
 
 
 def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
-    """Removes the listener of each empty port; as in Pulsar, a TLS listener then replaces the plain one."""
+    """Removes each plain listener whose port is given as empty while the port of its TLS listener is set, as
+    Pulsar does; without the TLS port, the plain listener keeps its default port.
+    """
     for plain, secured in (
         ("brokerServicePort", "brokerServicePortTls"),
         ("webServicePort", "webServicePortTls"),

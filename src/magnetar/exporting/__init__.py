@@ -1,1 +1,3 @@
-"""Exports topics from one pair of metadata and ledger stores to another, independent of their kind."""
+"""Exports topics from a metadata store and a ledger store to another pair of stores, of the same or another
+kind.
+"""

@@ -33,7 +33,7 @@ class Known:
     """Facts that are read once for all topics of a namespace."""
 
     there: set[TopicName] = field(default_factory=set)
-    """The topics of the target, without partition indexes."""
+    """The topics of the namespace that exist at the target, named without partition indexes."""
     pending_acks: list[str] = field(default_factory=list)
     """The local names of the source's topics that contain the transaction state of a subscription."""
     transactional: set[str] = field(default_factory=set)
@@ -58,10 +58,8 @@ async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceN
 
 
 def _note_topics(topics: set[str], entry: bytes) -> None:
-    """Updates a set of topics from an entry: adds the topic of each snapshot in the entry, and removes the
-    topic of each deleted snapshot.
-
-    :param topics: the names of the topics that have a snapshot
+    """Adds to ``topics`` the name of each topic of which ``entry`` contains a snapshot; removes the name of
+    each topic whose snapshot ``entry`` deletes.
     """
     try:
         for name, payload in records_of(entry, _MOST_BYTES):
@@ -83,7 +81,9 @@ async def refusals(
 ) -> list[str]:
     """Returns the reasons why a topic cannot be exported, one sentence each.
 
-    :param notes: notes of an interrupted export of the topic, at the source and at the target
+    :param unit: the topic, with all its partitions
+    :param notes: the notes of an interrupted export of the topic, at the source and at the target; None: no
+        note
     :param known: facts about the topic's namespace
     """
     left, arriving = notes
@@ -164,7 +164,9 @@ def _is_offloaded(summary: LedgerSummary) -> bool:
 
 
 def of_transactions(local: str) -> bool:
-    """Whether the topic contains transaction state, and is therefore not exported."""
+    """Whether the topic with the local name ``local`` contains transaction state, and is therefore not
+    exported.
+    """
     return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
 
 

@@ -16,7 +16,7 @@ HEADER = "#magnetar-export-mapping-1"
 
 
 class NotTranslated(Exception):
-    """A file is not a mapping file, or does not contain a position; the message gives the reason."""
+    """A file is not a mapping file, or a position cannot be translated; the message gives the reason."""
 
 
 class Translated(NamedTuple):

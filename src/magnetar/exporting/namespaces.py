@@ -1,4 +1,6 @@
-"""Exports tenants, namespaces and their policies; creates those that are missing at the target."""
+"""Exports tenants and namespaces, with their policies; creates tenants and namespaces that are missing at the
+target.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _CLUSTERS = ("replication_clusters", "allowed_clusters", "allowedClusters")
 _OF_THE_PLACE = frozenset(
     {"bundles", "replication_clusters", "allowed_clusters", "clusterThatCanDeleteNamespace", "migrated"}
 )
-"""Fields of a namespace's policies about the clusters and bundles that serve it."""
+"""The fields of a namespace's policies that concern its clusters and bundles."""
 
 
 class WhichPolicies(Enum):
@@ -141,8 +143,8 @@ class NamespaceExport:
 
 
 def _comparable(record: Record) -> dict[str, object]:
-    """Returns the policies that differ from those of a new namespace, without fields about clusters and
-    bundles.
+    """Returns the policies that are set and differ from the policies of a new namespace, without the fields
+    that concern clusters and bundles.
     """
     usual = new_policies((), {})
     return {

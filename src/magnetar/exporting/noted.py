@@ -56,7 +56,9 @@ class NotedLedger:
     contents: LedgerContents | None = None
     """The verified contents; None: the copy may be incomplete."""
     gone: bool = False
-    """Whether this is a placeholder for a deleted ledger, of which only the id is needed."""
+    """Whether the ledger is only a placeholder: an empty ledger whose id replaces the id of a deleted
+    ledger.
+    """
     topic: str = ""
     """The managed ledger whose messages the ledger contains; empty: the ledger has no messages."""
 
@@ -64,7 +66,7 @@ class NotedLedger:
 class NotedLedgers:
     """The recorded ledgers of one topic, in the metadata of the target.
 
-    :param names: values in the custom metadata of the ledgers that belong to this topic
+    :param names: a ledger belongs to this topic if its custom metadata contains one of these values
     """
 
     def __init__(self, side: OpenStores, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
@@ -150,7 +152,7 @@ class NotedLedgers:
     async def create(
         self, old: int, quorums: Quorums, custom: Mapping[str, bytes], topic: str = ""
     ) -> LedgerWriter:
-        """Creates the ledger for a copy of ``old``.
+        """Creates the ledger for the copy of the source ledger with the id ``old``.
 
         :param topic: the managed ledger whose messages the ledger gets; empty: the ledger gets no messages
         """
@@ -159,7 +161,7 @@ class NotedLedgers:
         return writer
 
     async def create_placeholder(self, old: int, quorums: Quorums, topic: str) -> None:
-        """Creates a ledger of which only the id is used."""
+        """Creates an empty ledger, whose id replaces the id ``old`` of a deleted source ledger."""
         await (await self.create(old, quorums, self._placeholder, topic)).close()
 
     async def finish(self, old: int, contents: LedgerContents | None) -> None:
@@ -197,7 +199,7 @@ class NotedLedgers:
         return closed and (found.last_entry_id + 1, found.length) == ledger.contents[:2]
 
     async def drop(self, old: int) -> None:
-        """Deletes a copy that is not needed."""
+        """Deletes the copy of the source ledger ``old``, because the copy is not needed."""
         await self._side.ledgers.delete(self.copies[old].new)
         await self._forget(f"{_COPY}{old}")
         del self.copies[old]
@@ -205,7 +207,7 @@ class NotedLedgers:
     # States of cursors
 
     async def drop_states(self) -> None:
-        """Deletes the ledgers of cursors."""
+        """Deletes the ledgers that the export created for the states of cursors."""
         for ledger_id in sorted(self.states):
             await self._side.ledgers.delete(ledger_id)
             await self._forget(f"{_STATE}{ledger_id}")
@@ -277,9 +279,9 @@ class LedgerContents(NamedTuple):
 
     entries: int
     size: int
-    """Bytes of all entries."""
+    """The total size of all entries, in bytes."""
     digest: str
-    """The SHA-256 of all entries, each preceded by its size, in hexadecimal digits."""
+    """The SHA-256, in hexadecimal digits, of all entries, each preceded by its size in 8 bytes."""
 
 
 class _Digest:
@@ -299,7 +301,7 @@ class _Digest:
 
 
 class _Filling:
-    """The listener of a writer, which limits the bytes in flight."""
+    """Appends entries with a ledger writer, and limits the number of bytes that are not durable yet."""
 
     def __init__(self, loop: Loop, writer: LedgerWriter) -> None:
         self._loop = loop
@@ -313,8 +315,11 @@ class _Filling:
     async def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int
     ) -> None:
-        """Appends entries to the copy of a ledger.
+        """Appends ``count`` entries to the copy; then waits while too many bytes are not durable yet.
 
+        :param starts: the index in ``buffer`` of each entry's first byte; ``ends`` has the index after the
+            last byte
+        :param size: the total size of the entries, in bytes
         :raises LedgerError: the ledger accepts no more entries
         """
         first = self._writer.append(buffer, starts, ends, 0, count)

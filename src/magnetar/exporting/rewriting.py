@@ -49,7 +49,7 @@ async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
 
 
 def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
-    """Returns an entry of a compacted ledger with the ledger id of its message at the target.
+    """Returns an entry of a compacted ledger in which the message id contains the ledger id at the target.
 
     :raises NotExported: the message is from a ledger that was not moved
     """

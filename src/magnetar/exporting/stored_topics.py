@@ -212,7 +212,7 @@ class OpenStores:
     """The open stores of an export's source or target, without a broker that serves clients."""
 
     name: str
-    """The name of the stores in messages."""
+    """The name of the stores in texts for the user."""
     identity: str
     """A permanent unique id of the stores."""
     cluster: str

@@ -296,7 +296,8 @@ class TopicExport:
     async def _schema(self) -> tuple[str, bytes] | None:
         """Returns the path and the value of the topic's schema locator.
 
-        Returns None if the topic has no schemas, or if they are exported with a persistent topic.
+        Returns None if the topic has no schemas, or if the topic is non-persistent and a persistent topic of
+        the same name exists, with which the schemas are exported.
         """
         name = self._unit.name
         path = f"{SCHEMAS}/{name.schema_path}"

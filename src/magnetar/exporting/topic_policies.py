@@ -22,11 +22,11 @@ _NOTHING_SET: dict[str, object] = {
 """The fields that a record has even if no policy is set."""
 
 Records = dict[str, dict[str, object]]
-"""Policies by the key of their record."""
+"""The topic policies of a namespace, by the key of the record that contains them."""
 
 
 async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
-    """Returns the topic policies of a namespace; changes nothing, and does not fence the writer.
+    """Returns the topic policies of a namespace; does not fence the writer of the system topic.
 
     :raises LedgerError: a ledger cannot be read
     """
@@ -38,7 +38,7 @@ async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
 async def read_records(
     side: OpenStores, namespace: NamespaceName, local: str, take: Callable[[bytes], None]
 ) -> None:
-    """Passes the entries of a compacted system topic to ``take``; does not fence the writer.
+    """Passes the entries of a compacted system topic to ``take``; does not fence the topic's writer.
 
     :raises LedgerError: a ledger cannot be read
     """

@@ -21,8 +21,8 @@ MOST_SECONDS = 5.0
 _BURST_SECONDS = 5.0
 """A role can send at once as many requests as its rate permits in this time, in seconds."""
 _MOST_KNOWN = 10_000
-"""Maximum number of roles and addresses whose rates are remembered; if there are more, idle ones are
-forgotten.
+"""Maximum number of roles and addresses whose rates are remembered; if there are more, the rates of idle
+roles and addresses are forgotten first.
 """
 
 

@@ -20,7 +20,8 @@ async def at_each_partition(
 ) -> Response | None:
     """Runs the operation of an endpoint on each partition of a topic, at the owner of the partition.
 
-    A partition that lacks the subscription is no failure, as long as another partition has it.
+    A status 404, for example because a partition lacks the subscription, is an error only if every partition
+    answers 404; any other error of a partition ends the operation.
 
     :returns: a response without a body; None if the endpoint must not run on each partition
         (``Endpoint.each``), the topic has no partitions, or this broker is the only broker

@@ -433,8 +433,11 @@ def _pieces(path: str) -> list[str]:
 def _matches(
     node: _Node[E], pieces: list[str], index: int, values: tuple[str, ...]
 ) -> Iterator[tuple[_Node[E], tuple[str, ...]]]:
-    """Yields all patterns that match the path, each with the values of its variables; the best match comes
-    first.
+    """Yields all patterns below ``node`` that match the path, each with the values of its variables; the best
+    match comes first.
+
+    :param index: the index of the first piece of the path that ``node`` has not matched yet
+    :param values: the values of the variables in the pieces before ``index``
     """
     if index == len(pieces):
         if node.methods:

@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 _WIDTH = 30
 _EVERY_SECONDS = {True: 0.1, False: 10.0}
-"""Seconds between two updates on a terminal (True), where the line is redrawn, and on other outputs (False),
-which get another line.
+"""Seconds between two updates: on a terminal (True), where an update redraws the line, and on another output
+(False), where an update writes a further line.
 """
 
 

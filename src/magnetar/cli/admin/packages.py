@@ -67,7 +67,9 @@ def _upload(call: Call) -> str:
 
 
 def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
-    """Returns the parts of the multipart body before and after the file."""
+    """Returns the bytes of the multipart body that precede the file's contents, and the bytes that follow
+    them.
+    """
     part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
     head = (
         f'{part}metadata"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n'

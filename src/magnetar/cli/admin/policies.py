@@ -26,8 +26,9 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     topic. A missing topic is created, as for a producer, because applying the policy to the whole namespace
     would change topics that the command does not name.
 
-    :param name: the name of the command, without its group
-    :param topics: commands for topic policies, by name without the group
+    :param name: the name of the command, without its group (the word before the name, such as ``namespaces``)
+    :param action: carries out the command for a namespace
+    :param topics: the functions that carry out commands for topic policies, by name without the group
     """
 
     def run(call: Call) -> object:
@@ -456,9 +457,9 @@ def _offload_lag(call: Call) -> object:
 
 
 def _auto_update_strategy(call: Call) -> object:
-    """Prints the compatibility strategy of automatic schema updates in the spelling of Pulsar's tool.
+    """Returns the compatibility strategy of automatic schema updates, spelled as Pulsar's tool prints it.
 
-    The REST API uses another spelling.
+    The REST API spells the strategies in another way.
     """
     strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
     return strategy.upper() if strategy else strategy

@@ -90,7 +90,8 @@ def _table(value: object) -> str:
 def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
     """Formats objects as a table with one line for each object.
 
-    :param records: objects by name; an empty name is not printed
+    :param records: the objects, each as (name, object); if all names are empty, the column of names is left
+        out
     """
     fields = dict.fromkeys(name for _, record in records for name in record)
     named = any(name for name, _ in records)

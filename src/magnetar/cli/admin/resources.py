@@ -293,7 +293,9 @@ def _object(file: str, text: str) -> dict[str, object]:
 
 
 def _lines(file: str, text: str) -> dict[str, object]:
-    """Parses YAML without nested fields, because a cluster has no nested fields."""
+    """Parses the subset of YAML that the fields of a cluster need: one ``name: value`` per line, without
+    nesting.
+    """
     found: dict[str, object] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":

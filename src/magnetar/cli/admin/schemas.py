@@ -76,8 +76,8 @@ def _get(call: Call) -> object:
 
 
 def _shown(*answers: object) -> Rows:
-    """Formats schemas with the spacing of Pulsar's tool, which differs from the spacing of its other
-    answers.
+    """Formats schemas with the spacing in which Pulsar's tool prints them; the tool prints other answers with
+    another spacing.
     """
     lines = (f"{json.dumps(answer, indent=2)}\n" for answer in answers)
     return Rows(lines, list(answers) if len(answers) > 1 else answers[0])

@@ -91,8 +91,8 @@ def _delete(call: Call) -> object:
 
 
 def _matching(call: Call) -> list[str]:
-    """Returns the full names of the topics that match a regular expression, which begins with the name of
-    their namespace.
+    """Returns the full names of a namespace's topics that match the command's regular expression, which
+    begins with the name of the namespace.
 
     :raises InvalidName: the pattern does not begin with a namespace
     :raises UsageError: the pattern is not valid
@@ -234,8 +234,8 @@ def _lookup(call: Call) -> object:
 
 
 def _partitioned_lookup(call: Call) -> object:
-    """Looks up all partitions of a topic; returns the broker of each partition, or the partitions of each
-    broker.
+    """Looks up all partitions of a topic; returns the broker of each partition or, with ``--sort-by-broker``,
+    the partitions of each broker.
     """
     count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
     if not count:

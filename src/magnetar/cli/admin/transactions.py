@@ -15,7 +15,10 @@ def _id(call: Call) -> str:
 
 
 def _topic(call: Call, what: str, *pieces: object) -> str:
-    """Returns the path of a transaction request on a topic.
+    """Returns the path, in the admin interface, of a request about transactions on the command's topic.
+
+    :param what: the segment of the path that names the kind of the request
+    :param pieces: the segments after the topic, not yet percent-encoded
 
     :raises InvalidName: the topic name is not valid
     """

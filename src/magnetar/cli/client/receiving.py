@@ -112,6 +112,7 @@ def _printed(
 ) -> Iterator[Message]:
     """Prints the requested number of messages unless ``--hide-content`` is given, and yields each of them.
 
+    :param receive: waits for the next message; the argument is the maximum time to wait, in milliseconds
     :param until_ms: stop before the first message that was published after this time, in milliseconds since
         1970; None: no such limit
     """

@@ -25,7 +25,7 @@ class Ends:
     admin: AdminClient
     access: ClusterAccess
     private_key: CryptoKeyReader | None = None
-    """Returns the private key for decryption; None: encrypted messages are not decrypted."""
+    """Supplies the private key that decrypts messages; None: encrypted messages are not decrypted."""
 
     def printer(self, parsed: argparse.Namespace) -> Print:
         """Returns a function that prints a message in the form of ``--output``."""
@@ -75,7 +75,7 @@ def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
 
 
 def paced(rate: float) -> Iterator[None]:
-    """Yields forever, at most ``rate`` times per second; 0: no limit."""
+    """Yields forever, at most ``rate`` times per second; if ``rate`` is 0, without a limit."""
     due = time.monotonic()
     while True:
         if rate:

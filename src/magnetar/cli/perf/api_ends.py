@@ -1,5 +1,5 @@
-"""Senders and receivers that use the client's producers, consumers and readers, so that they need as much CPU
-time as in a user's program.
+"""Senders and receivers that use the client's producers, consumers and readers, so that the measured CPU time
+includes what these classes need in a user's program.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def _about(parsed: argparse.Namespace) -> dict[str, object]:
-    """Returns the flags that describe the run, by name; they become part of the results."""
+    """Returns the values of the flags that describe the run, by name; the results include these values."""
     names = (
         "command",
         "raw",
@@ -92,7 +92,7 @@ def _about(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
-    """Returns the object that prints live rates, and their interval in seconds.
+    """Returns the object that prints lines with live rates, and the interval between two lines, in seconds.
 
     The object is None if several processes share the run, or if live rates were not requested and the output
     is no terminal.
@@ -281,8 +281,9 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
-    """Waits until the broker reports an empty backlog; if this does not happen in time, calls ``failed`` with
-    a text that contains the number of unacknowledged messages.
+    """Waits until the broker reports that no subscription of ``topics`` has a backlog; if a topic still has a
+    backlog after a time limit, calls ``failed`` once, with a text that contains the topic and its numbers of
+    unacknowledged messages.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + _BACKLOG_SECONDS

@@ -353,8 +353,11 @@ class RawReceiver:
         count: int,
         now: int,
     ) -> None:
-        """Counts and checks the messages of uncompressed entries, as ``read_messages`` found them in received
-        frames.
+        """Counts and checks the messages of ``count`` uncompressed entries, which ``read_messages`` found in
+        received frames.
+
+        :param buffer: the received bytes; entry i is ``buffer[starts[i]:ends[i]]``
+        :param batch_sizes: the number of messages in each entry; 0: the entry is not a batch
 
         :param now: the present time, in nanoseconds since 1970
         """
@@ -408,8 +411,8 @@ class RawReceiver:
 
 
 def _number(buffer: bytes, position: int, end: int, wanted: int) -> int:
-    """Returns the number in the protobuf field with the one-byte tag ``wanted``; 0 if none of the leading
-    number fields has this tag.
+    """Returns the number in the protobuf field with the one-byte tag ``wanted``; 0 if the field is missing,
+    or if a field that is neither a varint nor length-delimited precedes it.
     """
     while position < end - 1:
         tag = buffer[position]

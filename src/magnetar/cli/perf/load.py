@@ -148,8 +148,8 @@ class Pump:
         return self._sent - self._shared.received // self._copies
 
     def _received(self) -> None:
-        """Called when messages have arrived: if few enough are underway, resumes the senders that
-        ``max_behind`` has stopped.
+        """Called when messages have arrived: if few enough messages are sent and not yet received, resumes
+        the senders, which pause because of ``max_behind``.
         """
         if self._waits and self._running and self._behind() <= self._max_behind * 3 // 4:
             self._waits = False
@@ -248,7 +248,9 @@ class Load:
             receiver.flush()
 
     def _received_all(self) -> None:
-        """Ends the measurement window at the last message, so that a later check does not extend it."""
+        """Ends the measurement window when the last message is received, so that a later check does not
+        extend the window.
+        """
         if self.last is None and self.received >= self.plan.messages:
             self._close_window()
 
@@ -264,8 +266,8 @@ class Load:
         return Counters.take(self.published, self.received, self.size, self.plan.server_pids)
 
     async def _until(self, end: float) -> None:
-        """Waits until a time of the monotonic clock, or until the run is done, interrupted or failed; reports
-        live rates meanwhile.
+        """Waits until the run is done, interrupted or failed, but at most until ``end``, in seconds of the
+        monotonic clock; reports live rates meanwhile.
         """
         next_report = time.monotonic() + self._report_seconds
         last_report = time.monotonic()
@@ -295,8 +297,11 @@ class Load:
         return max(0, self.published * self._copies - self.received)
 
     def _is_quiet(self, received: int, since: float) -> bool:
-        """Whether in a run that permits loss, all messages have receipts and no message has arrived for some
+        """Whether the run permits loss, all sent messages have receipts, and no message has arrived for some
         time.
+
+        :param received: the number of received messages at the time ``since``
+        :param since: the time since which no message has arrived, in seconds of the monotonic clock
         """
         quiet = self.received == received and time.monotonic() - since > _QUIET_SECONDS
         return self.plan.lossy and quiet and self.published >= self.sent

@@ -60,7 +60,9 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def sparse(histogram: Histogram) -> dict[str, object]:
-    """Encodes a histogram by its counts above 0, so that it can be passed to another process."""
+    """Encodes a histogram as its maximum and its counts above 0, so that it can be passed to another
+    process.
+    """
     counts = [[index, count] for index, count in enumerate(histogram.counts) if count]
     return {"maximum": histogram.maximum, "counts": counts}
 

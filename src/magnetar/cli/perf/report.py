@@ -91,6 +91,8 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
     """Computes the final results of a run from the raw results.
 
     :param about: description of the run, which the results include unchanged
+    :param server_pids: process ids of the server; if there are any, the results include the server's CPU time
+        and memory
     """
     seconds = found["seconds"] or 1e-9
     published = found["published_in_window"]

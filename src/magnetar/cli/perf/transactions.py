@@ -208,8 +208,9 @@ class WorkCounts:
 
 
 class Workers:
-    """The workers of the command ``transaction``. Each repeatedly receives messages, begins a transaction,
-    acknowledges the messages and publishes others in it, and ends it.
+    """The workers of the command ``transaction``. Each worker repeatedly receives messages, begins a
+    transaction, acknowledges these messages and publishes new messages in the transaction, and ends the
+    transaction.
     """
 
     def __init__(self, parsed: argparse.Namespace, client: Client) -> None:
@@ -223,7 +224,7 @@ class Workers:
         self.counts = WorkCounts()
         self.stopped = False
         self.receiving: set[asyncio.Task[None]] = set()
-        """Workers that wait for messages."""
+        """The tasks of the workers that wait for messages."""
         self.failures: list[str] = []
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:

@@ -152,7 +152,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
     """Checks that ``--raw`` supports all given flags.
 
     :param refused: values of the flags that ``--raw`` does not support, by flag
-    :raises InvalidConfiguration: one of them is set
+    :raises InvalidConfiguration: one of these flags is set
     """
     for flag, given in refused.items():
         if given:
@@ -162,7 +162,8 @@ def _check_raw(refused: Mapping[str, object]) -> None:
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
     """Returns the consumer options for chunked messages; for a flag that is 0, the client's default applies.
 
-    :raises InvalidConfiguration: such a flag is given with ``--raw``, which counts each chunk as a message
+    :raises InvalidConfiguration: a flag for chunked messages is given with ``--raw``, which counts each chunk
+        as a message
     """
     if parsed.command != "consume":
         return {}
@@ -260,6 +261,8 @@ def consumers(
 ) -> list[Receiver]:
     """Returns the consumers on ``topics``.
 
+    :param earliest: whether new subscriptions begin at the earliest message; otherwise, at the end of the
+        topic
     :param numbered: number of producers whose messages are checked for loss and order; 0: no messages are
         checked
     """
@@ -307,6 +310,7 @@ def plan(
     """Returns the load that one process of a run carries.
 
     :param rate: the rate of all processes together, in messages per second
+    :param messages: number of messages of all processes together; 0: no limit
     :param lossy: whether messages may be lost
     :raises InvalidConfiguration: there are fewer messages than processes
     """

@@ -97,7 +97,8 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
 def _stack(parts: list[tuple[str, int, str]], total: int) -> str:
     """Draws one bar that is divided into parts, with a legend of the parts and their sizes.
 
-    :param parts: name, size and colour of each part
+    :param parts: name, size in bytes, and colour of each part
+    :param total: the size in bytes that corresponds to the full width of the drawing
     """
     shapes, x = [], 0.0
     for _, amount, colour in parts:
@@ -118,8 +119,10 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 
 
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
-    """Draws a bar for each row, whose length is the current size; a line marks the estimated size in a
-    day.
+    """Draws a bar for each row; the bar's length shows the current size, and a line marks the size estimated
+    for one day later.
+
+    :param what: the field of a row with the bar's name
     """
     if not rows:
         return "<p>no topics are loaded</p>"

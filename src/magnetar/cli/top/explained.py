@@ -36,8 +36,8 @@ class Explained:
         self._over.set()
 
     def lines(self, width: int) -> list[str]:
-        """Returns the explanation in lines of at most ``width`` columns; until an explanation has arrived, a
-        line that says that the broker is being asked, or no line if :attr:`trouble` is set.
+        """Returns the explanation in lines of at most ``width`` columns. Until an explanation has arrived,
+        returns one line, which says that the broker is being asked, or no line if :attr:`trouble` is set.
         """
         if self._found is None:
             return [] if self.trouble else ["The broker is asked…"]

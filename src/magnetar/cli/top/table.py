@@ -32,7 +32,9 @@ def place(shown: Shown, namespace: str) -> str:
 
 
 def head(shown: Shown) -> str:
-    """Returns the broker's totals, or the number of topics of a namespace."""
+    """Returns the text of the first line: the broker's totals or, for a single namespace, its number of
+    topics.
+    """
     if "broker" not in shown:
         return f"topics {_whole(shown['total'])}"
     totals = shown["broker"]["totals"]
@@ -156,7 +158,7 @@ class View:
     """Whether the screen explains keys and columns instead of showing topics."""
 
     def pressed(self, key: str, rows: int, total: int) -> View:
-        """Returns the view after a key.
+        """Returns the view that follows when the user presses a key.
 
         :param key: a letter, or a name of :mod:`magnetar.cli.top.screen`, such as ``up`` or ``enter``
         :param rows: number of lines for topics on the screen

@@ -61,7 +61,7 @@ async def _runtime_settings(application: Application, request: Request) -> Respo
 
 
 async def _health(application: Application, request: Request) -> Response:
-    """Runs the health check; a failure of the check itself is always answered with a server error (5xx)."""
+    """Runs the health check; a failed check is answered with status 500, whatever the error's own status."""
     broker_id = request.query.get("brokerId")
     if broker_id:
         application.admin.brokers.check_broker(broker_id)

@@ -114,7 +114,7 @@ def _mode(request: Request) -> str:
 
 
 def _boundaries(request: Request) -> list[int]:
-    """Returns the hash boundaries of bundles in the body.
+    """Returns the hash boundaries of bundles that the body gives; empty if the body is empty.
 
     :raises InvalidRequest: the body is not an array of whole numbers
     """

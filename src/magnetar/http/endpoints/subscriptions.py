@@ -65,7 +65,9 @@ def _optional_position(request: Request) -> tuple[int, int] | None:
 
 
 def _behind(request: Request) -> bool:
-    """Whether a reset must move the subscription behind the given message, and not to the message."""
+    """Whether a reset must move the subscription to the position after the given message, so that the message
+    is not delivered again.
+    """
     value = request.json()
     return isinstance(value, dict) and value.get("excluded") is True
 

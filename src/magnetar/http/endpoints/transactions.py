@@ -33,7 +33,9 @@ _LOW_WATER = Parameter("lowWaterMarks", "truth", "false")
 
 
 def _number(name: str) -> Callable[[Request], int | None]:
-    """Returns a shape that takes a query parameter, which is a number, from a request; None: it is absent."""
+    """Returns a shape that takes a number from a query parameter; the shape returns None if there is no such
+    parameter.
+    """
 
     def shape(request: Request) -> int | None:
         text = request.query.get(name)

@@ -172,7 +172,10 @@ def _websocket(
     *,
     lets_in: bool = False,
 ) -> WebSocketEndpoint:
-    """Returns an endpoint that opens a WebSocket; any broker can serve it."""
+    """Returns an endpoint that opens a WebSocket and that any broker can serve.
+
+    :param lets_in: whether the handler checks the permission, because the path does not contain the target
+    """
     return WebSocketEndpoint(
         "GET",
         path,

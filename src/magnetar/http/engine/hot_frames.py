@@ -17,8 +17,8 @@ _LAST_KIND = 0x0A
 _LENGTHS_END = 1 << 63
 """Lengths of frames must be below this number, because the protocol requires their highest bit to be 0."""
 _MOST_COUNTED = 1 << 62
-"""Stands for any larger length, which exceeds every limit anyway, so that sums of lengths fit into 64
-bits.
+"""Lengths above this number exceed every limit anyway, and are replaced by the number, so that sums of
+lengths fit into 64 bits.
 """
 
 

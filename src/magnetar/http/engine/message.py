@@ -59,8 +59,8 @@ class Request:
     target: str = ""
     """Path and query as received."""
     parse: Callable[[bytes | bytearray], object] = parse_json
-    """Parses the body. If the body was already parsed, this is replaced by a function that returns the result
-    or raises the error again.
+    """Parses the body. Once the body has been parsed, another function replaces this one: it returns the same
+    result, or raises the same error, without parsing again.
     """
     arriving: ArrivingBody | None = None
     """The body if the handler reads it while it arrives; :attr:`body` is then empty."""
@@ -76,7 +76,9 @@ class Request:
         return self.has_body and not _NULL.fullmatch(self.body)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Whether a query parameter is ``true``."""
+        """Whether the query parameter ``name`` is ``true`` (in upper or lower case); ``default`` if it is
+        absent.
+        """
         value = self.query.get(name)
         return default if value is None else value.lower() == "true"
 

@@ -35,7 +35,9 @@ _POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""The content security policy: only the page's own files, nothing inline, no frames, and no images."""
+"""The content security policy of pages without images: permits only the broker's own files, nothing inline,
+and no frames around the page.
+"""
 _POLICY_WITH_IMAGES = f"{_POLICY}; img-src 'self'"
 _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),

@@ -63,7 +63,7 @@ def summary(
 def summary_samples(
     name: str, labels: str, quantiles: Mapping[float, float], count: int, total: float
 ) -> list[str]:
-    """Returns the lines of one of several summaries with the same name."""
+    """Returns the lines of one summary without its TYPE line, which all summaries of the same name share."""
     lines = [
         f'{name}{{{labels},quantile="{quantile!r}"}} {number_text(float(value))}\n'
         for quantile, value in sorted(quantiles.items())
@@ -97,7 +97,9 @@ def histogram_samples(
     total: float,
     created_seconds: float,
 ) -> list[str]:
-    """Returns the lines of one of several histograms with the same name."""
+    """Returns the lines of one histogram without its TYPE line, which all histograms of the same name
+    share.
+    """
     lines = []
     below = 0
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):

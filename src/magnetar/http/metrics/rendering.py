@@ -397,7 +397,10 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
 
 
 def _of_some(rows: TopicRows, kind: str, of: Callable[[TopicMetrics], object | None]) -> Iterator[str]:
-    """Yields metrics that only some topics have, such as compacted topics and topics with tiered storage."""
+    """Yields metrics that only some topics have, such as the metrics of compaction and of tiered storage.
+
+    :param of: returns the object with these metrics of a topic; None: the topic has no such metrics
+    """
     known: list[tuple[str, object]] = []
     for row in _with_pauses(rows):
         if row is None:

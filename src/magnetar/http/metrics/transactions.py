@@ -103,7 +103,8 @@ def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Itera
 def _summaries(name: str, rows: Sequence[tuple[str, TimingMetrics]], unit: float) -> Iterator[str]:
     """Yields a summary of durations for each row.
 
-    :param unit: number of units in a millisecond; durations are printed in this unit
+    :param rows: the labels and the durations of each summary
+    :param unit: the unit of the printed durations, as the number of units in a millisecond
     """
     lines = [f"# TYPE {name} summary\n"]
     for labels, took in rows:

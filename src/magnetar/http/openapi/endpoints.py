@@ -17,8 +17,8 @@ _FILES = PageFiles(Path(__file__).parent)
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Returns the given endpoints, and the endpoints that describe them; the latter are public, because they
-    reveal nothing about a broker.
+    """Returns the given endpoints, and further endpoints that return their description. The further endpoints
+    are public, because the description reveals nothing about a broker.
     """
 
     known = TagOnTheWay()

@@ -112,8 +112,8 @@ def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMess
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """Converts a time to milliseconds since 1970. The time can be given as such a number, as in Pulsar, or as
-    a time with a UTC offset, as for WebSockets.
+    """Converts a time to milliseconds since 1970; None if no time is given. The text is the number of
+    milliseconds, as in Pulsar, or a time with a UTC offset, as for WebSockets.
     """
     if given is None:
         return None
@@ -131,9 +131,11 @@ def _milliseconds(name: str, given: str | None) -> int | None:
 
 
 def _schema(key: str, value: str) -> SchemaData:
-    """Returns the schema of the messages; with a key schema, a KEY_VALUE schema.
+    """Returns the schema of the messages: a KEY_VALUE schema if a key schema is given, otherwise the schema
+    of values.
 
     :param key: ``SchemaInfo`` of the key as JSON; empty: no key schema
+    :param value: ``SchemaInfo`` of the value as JSON; empty: the value is a string
     """
     of_value = _declared("valueSchema", value) if value else _TEXT
     return key_value.separated(_declared("keySchema", key), of_value) if key else of_value

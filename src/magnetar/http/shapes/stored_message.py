@@ -38,7 +38,7 @@ class StoredMessage:
 
     @property
     def size(self) -> int:
-        """The size of the decompressed payload in bytes, as the producer declared it, possibly wrong."""
+        """The size of the decompressed payload in bytes, as the producer declared it; it may be wrong."""
         return self._entry.metadata.uncompressed_size if self._is_packed else len(self._entry.payload)
 
     def payload(self, most: int) -> bytes:

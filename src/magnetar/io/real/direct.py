@@ -138,7 +138,9 @@ class DirectWriter:
         return False
 
     def _before(self, offset: int, head: int) -> bytes:
-        """Returns the bytes that the block already contains before ``offset``."""
+        """Returns the ``head`` bytes before ``offset``, which belong to the same block and must be written
+        again.
+        """
         if not head:
             return b""
         if self._end == offset:
