@@ -76,11 +76,13 @@ class AuthorizationFailure(BrokerError):
 
 
 class ConsumerBusy(BrokerError):
-    """The subscription has an exclusive consumer, or consumers of another type."""
+    """The subscription has an exclusive consumer or consumers of another type, or a limit of consumers is
+    reached.
+    """
 
 
 class ServiceNotReady(BrokerError):
-    """This broker does not serve the topic now; the client looks it up again."""
+    """The broker cannot serve the topic or the request now; the client looks the topic up again."""
 
 
 class FeatureDisabled(ServiceNotReady):
@@ -92,7 +94,9 @@ class OwnerUnknown(ServiceNotReady):
 
 
 class ServedElsewhere(ServiceNotReady):
-    """Another broker serves the topic: clients look it up again, administrators are redirected."""
+    """Another broker serves the topic: clients look the topic up again, requests of administrators are
+    redirected.
+    """
 
     def __init__(
         self,
@@ -122,7 +126,7 @@ class QuotaExceededHold(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """A backlog quota is exceeded and the quota's policy refuses producers, or the disk is full."""
+    """The disk is full, or a backlog quota is exceeded whose policy refuses producers."""
 
 
 class ChecksumMismatch(BrokerError):
@@ -181,15 +185,17 @@ class TopicMigrated(TopicTerminated):
     """
 
     def __init__(self, reason: str, url: str, url_tls: str) -> None:
-        """:param url: the ``pulsar://`` URL of the other cluster, or empty
-        :param url_tls: its ``pulsar+ssl://`` URL, or empty"""
+        """:param url: the ``pulsar://`` URL of the other cluster; empty: the cluster has no such URL
+        :param url_tls: the ``pulsar+ssl://`` URL of the other cluster; empty: the cluster has no such URL"""
         super().__init__(reason)
         self.url = url
         self.url_tls = url_tls
 
 
 class ProducerBusy(BrokerError):
-    """A producer of that name is connected, another producer has exclusive access, or a limit is reached."""
+    """A producer of that name is connected, another producer has exclusive access, or there are too many
+    producers.
+    """
 
 
 class ProducerFenced(BrokerError):

@@ -68,9 +68,9 @@ class ClusterAccess:
     def warn_of_deletion(self, topic: str, warn: Callable[[str], None]) -> None:
         """Calls ``warn`` if the broker reports that a topic without subscriptions will be deleted soon.
 
-        If the admin interface does not answer or refuses, there is no warning, because publishing needs
-        neither the interface nor the permission to look at topics. If only one of service URL and admin URL
-        is the default, the interface is not asked, because the URLs may belong to different clusters.
+        If the admin interface does not answer or refuses the request, there is no warning, because publishing
+        needs neither the interface nor the permission to look at topics. If only one of service URL and admin
+        URL is the default, the interface is not asked, because the URLs may belong to different clusters.
         """
         from magnetar.admin_client import AdminError, topic_path
 

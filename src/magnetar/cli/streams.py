@@ -46,7 +46,7 @@ def discard_output() -> None:
 
 def _open_missing() -> None:
     """Opens the null device for each standard stream that is closed; otherwise the next file that is opened
-    would get the stream's descriptor and its output.
+    would get the stream's descriptor, and output to the stream would be written to this file.
     """
     for number in range(3):
         try:

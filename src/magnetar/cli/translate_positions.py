@@ -88,7 +88,7 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
 def _translated(mapping: Mapping, topic: str, text: str) -> str:
     """Translates a message id of a topic.
 
-    :raises NotTranslated: the text is not a message id, or the mapping does not contain it
+    :raises NotTranslated: the text is not a message id, or the mapping does not contain the id
     """
     from magnetar.client.exceptions import InvalidMessage
     from magnetar.client.message_id import MessageId

@@ -370,7 +370,7 @@ class Settings:
 
     @property
     def min_ledger_rollover_seconds(self) -> float:
-        """The minimum age at which a ledger is rolled over because of its size, in seconds."""
+        """The minimum age, in seconds, at which a ledger is rolled over because of its size."""
         if self.magnetar_min_ledger_rollover_seconds is not None:
             return self.magnetar_min_ledger_rollover_seconds
         return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0

@@ -1,4 +1,4 @@
-"""Selects topics, checks whether they can be exported, and exports one after the other."""
+"""Selects topics, checks whether they can be exported, and exports them one after another."""
 
 from __future__ import annotations
 

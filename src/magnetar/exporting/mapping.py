@@ -76,8 +76,8 @@ class Mapping:
         return mapping
 
     def message(self, topic: str, ledger_id: int, entry_id: int) -> tuple[int, int]:
-        """Returns the position of a message after the export. The arguments are its position before the
-        export.
+        """Returns the position of a message after the export. The arguments are the message's position before
+        the export.
 
         :raises NotTranslated: no message had this id
         """

@@ -1,9 +1,9 @@
 """Exports one topic, with its partitions, from the source to the target.
 
 First all data is copied and read back, while the topic is complete at the source and can be served there.
-Then the records are written at the target, which brokers may not open yet. The switch is the write of one
-node at the source, the note that the topic has left: from then on, brokers may not open the topic at the
-source, and soon they may open it at the target. The data at the source is deleted last. Notes record the
+Then the records are written at the target, where brokers may not open the topic yet. The switch is the write
+of one node at the source, the note that the topic has left: from then on, brokers may not open the topic at
+the source, and soon they may open it at the target. The data at the source is deleted last. Notes record the
 progress, and the next run continues after an interruption.
 """
 

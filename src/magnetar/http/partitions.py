@@ -1,4 +1,6 @@
-"""Carries out a request for a partitioned topic on each partition, at the broker that serves it."""
+"""Carries out a request for a partitioned topic on each partition, at the broker that serves the
+partition.
+"""
 
 from __future__ import annotations
 

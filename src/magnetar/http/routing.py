@@ -356,8 +356,8 @@ _Decoder = Callable[[str], str]
 
 
 def _decoder(name: str, names: Sequence[str], endpoint: Endpoint) -> _Decoder:
-    """Returns the function that decodes the text of a path variable; it undoes the encoding that Pulsar's
-    clients apply.
+    """Returns the function that decodes the text of a path variable, that is, undoes the encoding that
+    Pulsar's clients apply.
     """
     if name == "topic":
         return decode_path_piece

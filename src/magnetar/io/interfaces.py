@@ -38,8 +38,10 @@ LARGE_PIECE = 8 << 10
 
 
 class Slices:
-    """The longest slice of each kind of background work, in the current and the previous measurement
-    period."""
+    """The longest slice of each kind of background work, in the current and the previous measurement period.
+
+    A slice is a piece of work that the loop runs without interruption.
+    """
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
@@ -248,8 +250,9 @@ class Disk(Protocol):
         ...
 
     def total_bytes(self) -> int:
-        """Returns the size of the device for this process: the bytes that can still be written, and all
-        stored ones."""
+        """Returns the size of the device for this process: the number of bytes that can still be written,
+        plus the number of stored bytes.
+        """
         ...
 
 
@@ -373,8 +376,8 @@ class ConnectingNetwork(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Opens a TCP connection; returns it with the handler from ``factory``, whose ``connection_made`` was
-        already called.
+        """Opens a TCP connection; returns its transport, and the handler from ``factory``, whose
+        ``connection_made`` was already called.
 
         :raises OSError: the address does not answer, or the name has no address
         """

@@ -95,7 +95,8 @@ class Room:
     async def take(self, size: int) -> Held:
         """Waits until ``size`` bytes are free, and takes them.
 
-        :raises NoRoom: ``size`` exceeds the total, too many requests wait, or not enough became free in time
+        :raises NoRoom: ``size`` exceeds the total, too many requests wait, or not enough bytes became free in
+            time
         """
         if size > self.size:
             raise NoRoom(f"{size} bytes of memory are needed, but the limit is {self.size}", ever=False)

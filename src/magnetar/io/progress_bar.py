@@ -29,7 +29,7 @@ class ProgressBar:
         self._step = ""
 
     def during(self, text: str, work: Callable[[], T]) -> T:
-        """Shows ``text`` as the step while ``work`` runs; returns its result."""
+        """Shows ``text`` as the step while ``work`` runs; returns the result of ``work``."""
         before = self._step
         self.step(text)
         result = work()
@@ -43,7 +43,7 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Writes the last line, so that later output begins on a new one."""
+        """Writes the last line, so that later output begins on a new line."""
         self.finish("done" if kind is None else "stopped")
 
     def step(self, text: str) -> None:

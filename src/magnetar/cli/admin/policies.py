@@ -20,11 +20,12 @@ _RENAMED = {"messageTTL": "ttl"}
 
 
 def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
-    """Returns a command for a policy of a namespace or, if the given name has three parts, of a topic.
+    """Returns a command for a policy of a namespace or, if a name of three parts names no namespace, of a
+    topic.
 
     Pulsar's cookbook uses ``namespaces set-backlog-quota my-tenant/my-ns/my-topic`` for a policy of the
-    topic. A missing topic is created, as for a producer, because applying the policy to the whole namespace
-    would change topics that the command does not name.
+    topic. The command creates a missing topic, as a producer does: to set the policy of the whole namespace
+    instead would change topics that the command does not name.
 
     :param name: the name of the command, without its group (the word before the name, such as ``namespaces``)
     :param action: carries out the command for a namespace
@@ -51,7 +52,7 @@ def _means_topic(call: Call, *, create: bool) -> bool:
     """Whether the name given to the command is the name of a topic, not of a namespace.
 
     :param create: whether to create the topic if it is missing and its namespace exists
-    :raises NotFound: neither the namespace nor the topic exists
+    :raises NotFound: neither the namespace nor the topic exists, and the topic is not created
     """
     if not NamespaceName.parse(call.named).legacy:
         return False
@@ -401,7 +402,9 @@ _S3 = {
     "Role": ("s3-role", "ro"),
     "RoleSessionName": ("s3-role-session-name",),
 }
-"""Maps the fields of ``OffloadPolicies`` for the driver S3 to the options that set them."""
+"""Maps each field of ``OffloadPolicies`` for the driver S3 to the options of the command that set the
+field.
+"""
 _WHEN = {
     "managedLedgerOffloadThresholdInBytes": ("offloadAfterThreshold", "offloadThresholdInBytes"),
     "managedLedgerOffloadThresholdInSeconds": (

@@ -12,8 +12,8 @@ TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
 
 
 def render(answer: object, form: str = TEXT) -> str:
-    """Returns an answer as text that ends with a newline. In the form ``text``, a list of strings is printed
-    one per line, None as ``null``, and other values as JSON with Pulsar's spacing.
+    """Returns an answer as text that ends with a newline. In the form ``text``, a list of strings becomes one
+    line per string, None becomes ``null``, and other values become JSON with Pulsar's spacing.
 
     :param form: one of :data:`FORMS`
     """

@@ -97,7 +97,7 @@ def _options(
 
 
 def _given(parsed: argparse.Namespace) -> list[bytes]:
-    """Returns the payloads given with ``-m``, followed by those in the files given with ``-f``."""
+    """Returns the payloads given with ``-m``, followed by the payloads in the files given with ``-f``."""
     found: list[bytes] = []
     for text in parsed.messages:
         # Without a separator each character is a message, as with Pulsar's tool.

@@ -30,7 +30,9 @@ class LoadPlan:
     warmup: float
     """Length of the warm-up before the measurement window, in seconds."""
     seconds: float
-    """Length of the measurement window in seconds; 0: it lasts until ``messages`` are received."""
+    """Length of the measurement window in seconds; 0: the window lasts until :attr:`messages` messages are
+    received.
+    """
     messages: int
     """Number of messages, including the warm-up, after which the run ends; 0: no limit."""
     rate: float
@@ -111,8 +113,8 @@ class Pump:
             self._alarm.set(self._next[0][0])
 
     def _send_due(self, index: int, now: int) -> None:
-        """Sends the messages of one sender that are due; if too many of its messages have no receipt, sends
-        the rest later, when receipts arrive.
+        """Sends the due messages of one sender; if too many messages of the sender have no receipt, sends the
+        rest later, when receipts arrive.
         """
         due = self._due[index]
         sender = self._senders[index]

@@ -35,8 +35,8 @@ class _TimerSetting(ctypes.Structure):
 
 
 class Alarm:
-    """A timer that calls a function at a given time; if the system has ``timerfd``, it is at most about 50 µs
-    late.
+    """A timer that calls a function at a given time; if the system has ``timerfd``, the call is at most about
+    50 µs late.
     """
 
     def __init__(

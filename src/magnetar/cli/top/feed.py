@@ -19,8 +19,8 @@ _BROKER_HEADER = "Magnetar-Broker"
 TIMEOUT_SECONDS = 20.0
 """The connection fails if no data arrives for this time, in seconds; brokers send data every two seconds."""
 Shown = Mapping[str, Any]
-"""An event of the broker: the statistics of the topics from index ``first`` on, and their number ``total``;
-without a namespace filter, also the statistics of ``broker``.
+"""An event of the broker: the statistics of the selected topics from index ``first`` on, and ``total``, the
+number of all selected topics; without a namespace filter, also ``broker``, the statistics of the broker.
 """
 
 

@@ -19,8 +19,8 @@ _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 """Escape sequences that switch to the alternate screen, hide the cursor and disable line wrap."""
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
-"""Escape sequences that begin a synchronized update, with the cursor at the upper left, and end it; terminals
-without this feature ignore them.
+"""Escape sequences that begin a synchronized update and move the cursor to the upper left, and that end the
+update; a terminal without synchronized updates draws at once.
 """
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 _NAMES = {

@@ -185,8 +185,11 @@ class View:
         return replace(self, top=top, mark=chosen - top)
 
     def within(self, rows: int, total: int) -> View:
-        """Returns the view, adjusted to the number of topics: it does not scroll beyond the last topic, and
-        the marked line is that of a topic.
+        """Returns the view, adjusted to the number of topics: the view ends at the last topic, and the marked
+        line shows a topic.
+
+        :param rows: number of lines for topics on the screen
+        :param total: number of topics
         """
         top = min(self.top, max(0, total - rows))
         return replace(self, top=top, mark=max(0, min(self.mark, rows - 1, total - 1 - top)))

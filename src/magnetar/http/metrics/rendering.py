@@ -147,8 +147,8 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
 def _by_system(
     topics: Sequence[TopicMetrics],
 ) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
-    """Divides topics into system topics (their local names begin with ``__``) and others; yields empty pieces
-    meanwhile, so that the caller can pause.
+    """Divides topics into system topics (their local names begin with ``__``) and other topics; yields empty
+    pieces meanwhile, so that the caller can pause.
     """
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []

@@ -68,7 +68,7 @@ _OFFLOAD_TIMES: Sequence[tuple[str, Callable[[OffloadMetrics], TimingMetrics | N
 
 
 def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
-    """Yields the durations of operations on metadata stores, and the bytes written to them.
+    """Yields the durations of operations on metadata stores, and the numbers of bytes written to the stores.
 
     :param cluster: the name of the cluster
     """

@@ -142,9 +142,9 @@ def consumer_message(message: Message, message_id: str) -> str:
 
 
 def consumer_message_parts(message: Message, message_id: str) -> Iterator[tuple[str, bool]]:
-    """Yields the text of :func:`consumer_message` in parts, each with whether it is the last. Each part is
-    encoded when it is needed, so that a message of 100 MB neither blocks the event loop nor needs memory for
-    the whole text.
+    """Yields the text of :func:`consumer_message` as pairs of a part and whether this part is the last. Each
+    part is encoded when it is needed, so that a message of 100 MB neither blocks the event loop nor needs
+    memory for the whole text.
     """
     payload = memoryview(message.data())
     before = f'{{"messageId":"{message_id}","payload":"'

@@ -17,7 +17,7 @@ In this part, time moves from one timer to the next, each time after the consequ
 _FINE_STRIDES = 600
 _COARSE_STRIDES = 60
 _SOON_SECONDS = 0.1
-"""If the next timer is due within this time, in seconds, it counts as a pause of work in progress."""
+"""A timer that is due within this time, in seconds, counts as a pause of work in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
 """Maximum real time for which a step waits until the loop is quiet, in seconds.

@@ -100,7 +100,7 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads
 
 
 def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites | None]:
-    """Returns a function that returns the kernel writes of the loop, which its first call sets up.
+    """Returns a function that returns the kernel writes of the loop; the function's first call sets them up.
 
     The function returns None if the system or the loop does not support kernel writes.
     """

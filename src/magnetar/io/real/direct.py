@@ -21,12 +21,13 @@ from magnetar.io.waiting import tell
 BLOCK_BYTES = 4096
 """Offsets, lengths and addresses of direct writes are multiples of this number."""
 STAGING_BYTES = 1 << 20
-"""The size of one buffer; a longer write is split."""
+"""The size of one buffer in bytes; a longer write is split."""
 _KEPT_BUFFERS = 4
 _REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
 MOST_BYTES = 64 << 10
-"""The maximum size of one write. A larger one would block the loop longer than passing it to a thread, which
-can use another processor."""
+"""The maximum size of one write, in bytes. A larger write would block the loop for longer than it takes to
+pass the write to a thread, which can use another processor.
+"""
 _AT_ONCE = 16
 """The maximum number of writes in flight."""
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
@@ -232,7 +233,8 @@ class KernelWrites:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets up kernel writes.
 
-        :raises OSError: the system does not support kernel writes, or its limit of them is reached
+        :raises OSError: the system does not support kernel writes, or the system's limit of such writes is
+            reached
         :raises NotImplementedError: the loop cannot watch descriptors
         """
         self._loop = loop
@@ -259,7 +261,8 @@ class KernelWrites:
     def begin(self, descriptor: int, buffer: mmap.mmap, length: int, offset: int, done: Done) -> bool:
         """Writes the first ``length`` bytes of a buffer, which must not change before ``done`` is called.
 
-        :param descriptor: open for direct writes; length and offset must be aligned for them
+        :param descriptor: a file descriptor that is open for direct writes
+        :param length: a multiple of :data:`BLOCK_BYTES`, as is ``offset``
         :return: whether the write was started; otherwise nothing was written
         """
         if not self._idle:
