@@ -66,20 +66,20 @@ class ManagedLedgerSettings:
     cursor_rollover_ms: int = 14_400_000
     """The age in ms at which a cursor starts a new ledger (managedLedgerCursorRolloverTimeInSeconds)."""
     max_unacked_ranges_to_persist: int = 10_000
-    """The maximum number of ranges of acknowledgements that a cursor stores
+    """The maximum number of ranges of individually deleted entries that a cursor stores as ranges
     (managedLedgerMaxUnackedRangesToPersist)."""
     holes_as_bits: bool = False
     """Whether individually deleted entries are always written as bits
-    (managedLedgerPersistIndividualAckAsLongArray); otherwise only above ``max_unacked_ranges_to_persist`` and
-    with the embedded ledger store."""
+    (managedLedgerPersistIndividualAckAsLongArray). If false, bits are used only with the embedded ledger
+    store, and only for more than ``max_unacked_ranges_to_persist`` ranges."""
     max_batch_indexes_to_persist: int = 10_000
     """The maximum number of partly acknowledged batches that a cursor stores
     (managedLedgerMaxBatchDeletedIndexToPersist)."""
     max_unacked_ranges_in_metadata: int = 1_000
-    """The maximum number of ranges that a closed cursor stores in the metadata store
+    """The maximum number of ranges of individually deleted entries that a closed cursor stores in metadata
     (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
     mark_delete_rate: float = 1.0
-    """The maximum number of writes of a cursor per second, if the ledger store has no interval of its own
+    """The maximum number of writes of a cursor per second, unless the ledger store sets their interval
     (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
     """The maximum delay of a throttled cursor write, in seconds (managedLedgerCursorPositionFlushSeconds)."""
@@ -97,7 +97,12 @@ class ManagedLedgerSettings:
     (managedLedgerCursorBackloggedThreshold)."""
 
     def room(self, entries: int, size: int, age_ms: int) -> int:
-        """Returns how many more entries a ledger with ``entries`` entries of ``size`` bytes accepts."""
+        """Returns how many more entries a ledger accepts.
+
+        :param entries: the number of entries that the ledger has
+        :param size: the total size of these entries, in bytes
+        :param age_ms: the time since the ledger was created, in ms
+        """
         if age_ms < self.min_rollover_ms:
             return 2**62
         if size >= self.max_bytes_per_ledger:
@@ -112,7 +117,8 @@ class EntryCacheSettings:
     max_bytes: int = 64 * 1024 * 1024
     """The size of the cache, in bytes, above which entries are evicted (managedLedgerCacheSizeMB)."""
     watermark: float = 0.9
-    """The fraction of the cache that an eviction keeps (managedLedgerCacheEvictionWatermark)."""
+    """The fraction of ``max_bytes`` to which a cache that is too large is reduced
+    (managedLedgerCacheEvictionWatermark)."""
     interval_seconds: float = 0.01
     """The time between two evictions by age, in seconds (managedLedgerCacheEvictionIntervalMs)."""
     max_age_seconds: float = 1.0

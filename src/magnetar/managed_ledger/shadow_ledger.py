@@ -153,7 +153,7 @@ class ShadowLedger(ManagedLedger):
             self._take(decode_managed_ledger(node.value, self.source_path))
 
     def _take(self, source: ManagedLedgerRecord) -> None:
-        """Applies the current record of the source."""
+        """Adopts the ledgers, their offloads and the termination in the current record of the source."""
         listed = {each.ledger_id: each for each in source.ledgers}
         gone = [each.ledger_id for each in self.ledgers if each.ledger_id not in listed]
         for ledger_id in gone:
@@ -231,7 +231,7 @@ class ShadowLedger(ManagedLedger):
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: append to the source instead")
 
     async def roll(self) -> None:
-        """Writes the shadow's record, which makes this broker its owner; no ledger is created."""
+        """Writes the shadow's record, which makes this broker the owner of the shadow; creates no ledger."""
         await self._record.put()
 
     def start_roll(self) -> None:
@@ -275,8 +275,8 @@ class ShadowLedger(ManagedLedger):
 
 
 class Shadows:
-    """The open shadows of one broker, by the path of the source's record; changes of that record are passed
-    to them.
+    """The open shadows of one broker, by the path of the source's record. Changes of a source's record are
+    passed to its shadows.
 
     All shadows share one metadata listener, because a listener cannot be removed.
     """
@@ -287,8 +287,8 @@ class Shadows:
         self._listens = False
 
     def opened(self, shadow: ShadowLedger) -> None:
-        """Notifies the shadow of changes of its source until :meth:`over`, including changes since it was
-        opened."""
+        """Notifies the shadow of changes of its source until :meth:`over`, including changes since the
+        shadow was opened."""
         if not self._listens:
             self._listens = True
             self._metadata.listen(ROOT, self._changed)

@@ -1,7 +1,7 @@
-"""Side ledgers of a cursor, besides the ledger of its states: caches that can be rebuilt.
+"""Side ledgers of a cursor: ledgers besides the ledger of its states, with data that can be rebuilt.
 
-A property of the cursor contains their ids. Its name is reserved for the broker: users cannot set such
-properties, because the side ledgers are deleted with the cursor.
+Properties of the cursor contain the ids of its side ledgers. The names of these properties are reserved for
+the broker: users cannot set them, because the side ledgers are deleted with the cursor.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ OWN_PREFIX = "magnetar."
 _IN_FLIGHT = 8
 """The maximum number of entries of one ledger that are not durable yet."""
 COMPACTION_CURSOR = "__compaction"
-"""The cursor of compaction. Its compacted ledger replaces all entries up to its mark-delete position."""
+"""The cursor of compaction. The compacted ledger replaces all entries up to this cursor's mark-delete
+position."""
 COMPACTED_LEDGER = "CompactedTopicLedger"
-"""The property with the compacted ledger, which covers all entries up to the mark-delete position."""
+"""The property of the compaction cursor with the id of the compacted ledger."""
 _NAMING = (COMPACTED_LEDGER,)
 
 
 def users_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the user's properties of a cursor."""
+    """Returns those properties of a cursor that users have set."""
     return {name: value for name, value in properties.items() if not name.startswith(OWN_PREFIX)}
 
 
 def brokers_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the broker's properties of a cursor."""
+    """Returns those properties of a cursor that are reserved for the broker."""
     return {name: value for name, value in properties.items() if name.startswith(OWN_PREFIX)}
 
 
 def ledgers_named(properties: Mapping[str, str]) -> set[int]:
-    """Returns the ids of ledgers in a cursor's properties; properties of another format contain no ids."""
+    """Returns the ids of side ledgers in a cursor's properties; ignores properties without a list of ids."""
     found: set[int] = set()
     for value in brokers_own(properties).values():
         try:
@@ -78,7 +79,7 @@ class SideLedgers:
         self.properties: dict[str, str] = {}
         """The broker's properties in the stored record."""
         self._doubtful: set[int] = set()
-        """Ledgers that the record may name, because the outcome of a write is unknown."""
+        """The ids of ledgers that the record may name, because the outcome of a write is unknown."""
         self.ended = False
         """Whether the cursor is closed or deleted, so that properties cannot change any more."""
 
@@ -87,7 +88,7 @@ class SideLedgers:
         self._settings = replace(self._settings, quorums=quorums)
 
     def described(self, name: str) -> Mapping[str, Any] | None:
-        """Returns the content of a property; None if the property is missing or of another format."""
+        """Returns the content of a property; None if the property is missing or is not a JSON object."""
         try:
             found = json.loads(self.properties[name])
         except (KeyError, ValueError):
@@ -95,9 +96,10 @@ class SideLedgers:
         return found if isinstance(found, dict) else None
 
     async def write(self, entries: AsyncIterator[bytes]) -> int:
-        """Writes entries to a new ledger, which is closed and durable when this returns. No property names
+        """Writes entries to a new ledger, which is closed and durable when this returns; no property names
         the ledger yet.
 
+        :return: the id of the new ledger
         :raises LedgerError: the ledger cannot be written; the incomplete ledger is deleted
         """
         writer = await self._store.create(self._settings.quorums, self._custom)
@@ -121,7 +123,8 @@ class SideLedgers:
         await writer.close()
 
     async def read(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        """Returns entries [first, last] of a side ledger; ``last`` -1: all from ``first`` on.
+        """Returns entries ``first`` to ``last`` (included) of a side ledger; ``last`` -1: to the ledger's
+        end.
 
         :raises LedgerError: the ledger does not exist, is damaged, or belongs to another object
         """
@@ -143,9 +146,10 @@ class SideLedgers:
             reader.close()
 
     async def name(self, name: str, described: Mapping[str, object] | None) -> None:
-        """Writes a property (None removes it), then deletes the ledgers that it no longer contains.
+        """Writes or removes a property, then deletes the ledgers that no property names any more.
 
-        :param described: the content; its ``ledgers`` are the ledgers that are needed from now on
+        :param described: the content of the property, whose ``ledgers`` are the ids of the ledgers that it
+            names; None: the property is removed
         :raises MetadataError: the property was not written, or the outcome is unknown
         :raises ManagedLedgerError: the cursor is closed, or another broker owns it
         """
@@ -172,13 +176,13 @@ class SideLedgers:
 
     @property
     def all(self) -> Sequence[int]:
-        """Returns the ledgers that the record names, or may name."""
+        """Returns the ids of the ledgers that the record names, or may name."""
         return sorted(ledgers_named(self.properties) | self._doubtful)
 
 
 def owned_ledgers(properties: Mapping[str, int]) -> set[int]:
-    """Returns the ids of the ledgers that a cursor's properties name.
+    """Returns the ids of compacted ledgers that the properties stored with a cursor's position name.
 
-    They belong to the cursor, and are deleted with it.
+    These ledgers belong to the cursor, and are deleted with the cursor.
     """
     return {properties[name] for name in _NAMING if name in properties}

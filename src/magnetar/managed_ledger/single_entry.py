@@ -34,10 +34,10 @@ class SingleEntries:
         self.count = 0
         """The number of entries appended, durable or not."""
         self._parted: deque[tuple[int, int]] = deque()
-        """The first and last entry of each group of entries that belong together and may not be durable
-        yet."""
+        """The ids of the first and the last entry of each group of entries that belong together; groups that
+        are completely durable are removed."""
         self._kept = 0
-        """The first entry of the newest group that is known to be completely durable."""
+        """The id of the first entry of the newest group that is known to be completely durable."""
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         writer.set_listener(self)
 
@@ -78,7 +78,10 @@ class SingleEntries:
             settle(self._waiting.popleft()[1])
 
     def _newest_whole(self, durable: int) -> int:
-        """Returns the first entry of the newest group that is completely durable."""
+        """Returns the id of the first entry of the newest group that is completely durable.
+
+        :param durable: the id of the last durable entry
+        """
         while self._parted and self._parted[0][0] <= durable:
             first, last = self._parted[0]
             if durable < last:

@@ -47,10 +47,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 OpenDriver = Callable[[OffloadStorage, Mapping[str, str] | None], OffloadDriver]
 """Opens a driver. The second argument is the recorded description of the store of a ledger that is read or
-deleted; otherwise None. Called on a worker. Raises OffloadMisconfigured."""
+deleted; None: the driver uploads or lists. Called on a worker. Raises OffloadMisconfigured."""
 StorageOf = Callable[[str], Awaitable[OffloadStorage | None]]
-"""Returns the tiered storage in the current policies of a managed ledger or, if it was deleted, of its
-namespace."""
+"""Returns the tiered storage in the policies of the managed ledger with the given name or, if the managed
+ledger was deleted, in the policies of its namespace; None: no tiered storage."""
 _READERS = 2
 """The number of threads that read for one driver."""
 _UPLOADS = 2
@@ -58,7 +58,7 @@ _UPLOADS = 2
 _CHUNK_BYTES = 4 << 20
 """The number of bytes that are read from the ledger store and passed to the driver at a time."""
 _IDLE_SECONDS = 600.0
-"""A driver that was not used for this time is closed, and its threads end."""
+"""The time, in seconds, after which an unused driver is closed and its threads end."""
 _CLOSING_SECONDS = 5.0
 """The maximum time, in seconds, that a stopping broker waits for stores that do not answer."""
 
@@ -117,7 +117,7 @@ class _Tier:
 
     def discard(self, writer: OffloadWriter) -> None:
         """Removes an unfinished upload, after the job in progress. Objects that cannot be removed now are
-        removed later, by their recorded uuid."""
+        removed later, by the uuid that is recorded for the upload."""
         self._writer.submit(writer.abort, self._discarded)
 
     def _discarded(self, _result: None, error: BaseException | None) -> None:
@@ -150,7 +150,7 @@ class _Tier:
     ) -> Sequence[EntryRun]:
         """Returns entries of an offloaded ledger.
 
-        :param times: records the duration if the store was asked
+        :param times: records the duration of the read if the read sent a request to the store
         :raises OffloadError: the entries cannot be read
         """
         before = reader.requests
@@ -185,7 +185,7 @@ class _Tier:
     def end(self) -> Future[None]:
         """Closes readers, workers and the driver after the jobs in progress, without blocking the loop.
 
-        :return: done when all threads have ended
+        :return: a future that completes when all threads have ended
         """
         self.ended = True
         ended: Future[None] = self._io.loop.create_future()
@@ -216,7 +216,7 @@ class _Tier:
 
 
 def _timed(clock: Clock, job: Callable[[], T]) -> tuple[T, float]:
-    """Returns the result of a job, and the duration of the job in ms, without its wait for the thread."""
+    """Returns the result of a job, and the duration of the job in ms, without its wait for the worker."""
     began = clock.monotonic()
     found = job()
     return found, (clock.monotonic() - began) * 1000
@@ -274,7 +274,7 @@ class TieredStorage:
             self._note_offloading = None
 
     async def new_place(self, storage: OffloadStorage) -> Offload:
-        """Returns a new offload for a ledger, with a new uuid, before its upload.
+        """Returns the description of a new offload of a ledger, with a new uuid; called before the upload.
 
         :raises TieredStorageError: the configuration of the store is wrong
         """
@@ -341,8 +341,8 @@ class TieredStorage:
     ) -> TieredReader:
         """Opens an offloaded ledger in the store that its record names.
 
-        :param storage: returns the current policy of the topic, for its credentials; None: the namespace's
-            policy applies
+        :param storage: returns the tiered storage in the current policy of the topic, which contains the
+            credentials; None: the namespace's policy applies
         :param reads: counts the reads
         :raises TieredStorageError: the ledger cannot be read
         """
@@ -419,8 +419,8 @@ class TieredStorage:
     def _tier(self, storage: OffloadStorage, recorded: Mapping[str, str] | None) -> _Tier:
         """Returns the tier for a store, opened if necessary.
 
-        :param recorded: the recorded description of the store of a ledger that is read or deleted; it takes
-            precedence, and other settings, such as credentials, come from ``storage``
+        :param recorded: the recorded description of the store of a ledger that is read or deleted, which
+            takes precedence over ``storage``; None: all settings come from ``storage``
         :raises TieredStorageError: this object is closed
         """
         if self._closed:
@@ -449,8 +449,8 @@ class TieredStorage:
         ended.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends all workers after the jobs in progress. Does not wait for stores that do not answer, because
-        their remaining work is recorded."""
+        """Ends all workers after the jobs in progress. Does not wait long for stores that do not
+        answer, because deletions and uploads that have not finished are recorded."""
         self._closed = True
         self.deletions.stop()
         if self._timer is not None:

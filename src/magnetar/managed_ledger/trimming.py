@@ -66,7 +66,8 @@ class Trimmer:
         self.begun = False
         """Whether :meth:`begin` was called, after all entries that loading the topic needs were read."""
         self._written_through = -1
-        """The stored states of all cursors with properties are past the ledger with this id; -1: unknown."""
+        """The id of the last ledger whose entries are summarized by stored cursor properties; -1: none
+        known."""
 
     def begin(self) -> None:
         """Permits trimming, after all cursors are recovered and all entries that the load needs were read."""
@@ -99,7 +100,7 @@ class Trimmer:
         return found
 
     def reclaimable(self) -> list[LedgerSummary]:
-        """Returns ledgers that no cursor needs and retention does not keep, oldest first."""
+        """Returns ledgers that no durable cursor needs and retention does not keep, oldest first."""
         owner = self._owner
         consumed = self._consumed()
         if not consumed:
@@ -133,8 +134,8 @@ class Trimmer:
         """Stores the cursor properties that summarize entries of the ledgers about to be deleted.
 
         Some properties, such as the properties for deduplication, summarize the entries before the cursor. If
-        a crash left neither the newer properties nor the entries, information would be lost. Other cursors
-        lose nothing.
+        a crash left neither the newer properties nor the entries, information would be lost. Cursors without
+        such properties need not be stored.
         """
         if not going or self._owner.lost:
             return

@@ -47,7 +47,7 @@ class MetadataCopy:
         await self._apply()
 
     async def finish(self, at_moment: Callable[[], None]) -> Progress:
-        """Completes the copy; returns what its database records about itself.
+        """Completes the copy; returns the progress that the new database records.
 
         :param at_moment: called at the moment that the copy shows: the copy has every change that was
             reported to listeners of edits before this call, and no other change
@@ -78,7 +78,7 @@ class MetadataCopy:
         self._edits += edits.edits
 
     async def _part(self, taken: Callable[[NodeRange], None]) -> bool:
-        """Reads one part; returns whether more parts follow."""
+        """Reads one part of the nodes and passes it to ``taken``; returns whether more parts follow."""
         more = False
 
         def take(part: NodeRange) -> None:

@@ -40,7 +40,8 @@ _PARTS_OF_RESERVE = 16
 """The reserve divided by this number is released first, which is enough for nearly all transactions; if the
 whole reserve were released at once, other writers might take the space."""
 _FIRST_RESERVE_BYTES = 1 << 20
-"""The minimum size of the reserve; otherwise it is as large as the database, up to its limit."""
+"""The minimum size of the reserve, in bytes. For a larger database, the reserve has the database's size, up
+to a limit."""
 _TRANSACTIONS_A_LOOK = 256
 """The number of transactions between two checks of the size of the database."""
 _TRANSACTIONS_A_CHECKPOINT = 8
@@ -56,7 +57,7 @@ class UnknownMetadataFormat(MetadataError):
 
 
 class DatabaseDamaged(MetadataError):
-    """The database cannot be opened, or its content is not what a release wrote."""
+    """The database cannot be opened, or its content is not what Magnetar wrote."""
 
 
 class EmbeddedMetadataStore:
@@ -99,8 +100,10 @@ class EmbeddedMetadataStore:
 
         Every row is read, and compared with the tally in the database.
 
-        :param reserve_bytes: limit of the space kept for writes that are necessary when the device is full
-        :param verify: called on the store's worker before anything is written; this method raises its errors
+        :param reserve_bytes: the maximum number of bytes that are reserved on the device for writes that are
+            necessary when the device is full
+        :param verify: see :data:`~magnetar.metadata.progress.Verify`; called on the store's worker. This
+            method raises the errors of ``verify``
         :raises UnknownMetadataFormat: a newer release wrote the database
         :raises DatabaseDamaged: the file is not a metadata store, or has other rows than those that were
             written
@@ -185,10 +188,10 @@ class EmbeddedMetadataStore:
             self._edit_listeners.remove(listener)
 
     async def read_part(self, after: str, take: Callable[[NodeRange], None]) -> None:
-        """Passes the next part of the persistent nodes, those after a path, to ``take``.
+        """Passes the next part of the persistent nodes, which begins after the path ``after``, to ``take``.
 
-        Changes that :meth:`listen_for_edits` reports before the call of ``take`` are in the part, later ones
-        are not. Returns when ``take`` was called.
+        Changes that :meth:`listen_for_edits` reports before the call of ``take`` are in the part; later
+        changes are not. Returns when ``take`` was called.
 
         :raises MetadataUnavailable: the nodes cannot be read
         """
@@ -208,8 +211,8 @@ class EmbeddedMetadataStore:
         await read
 
     async def note_offloading(self) -> None:
-        """Records durably that ledgers are in tiered storage, so that releases that cannot read them refuse
-        the data.
+        """Records durably that ledgers are in tiered storage, so that releases without tiered storage
+        refuse the data.
 
         :raises MetadataRefused: the store is closed, or has no space
         :raises MetadataUnavailable: the outcome is unknown
@@ -307,10 +310,12 @@ class EmbeddedMetadataStore:
             raise
 
     def _close_unchanged(self) -> None:
-        """Closes after a failed opening; if nothing was written, database and write-ahead log stay unchanged.
+        """Closes the database after a failed opening; if nothing was written, database and write-ahead log
+        stay unchanged.
 
-        When SQLite closes a database, it copies the readable part of the write-ahead log into it and removes
-        the log. The rest of the log would be lost, and so would a database to which the log does not belong.
+        When SQLite closes a database, it copies the readable part of the write-ahead log into the database
+        and removes the log. The rest of the log would be lost, and so would a database to which the log does
+        not belong.
         """
         disk, write_ahead = self._io.disk, f"{self._path}-wal"
         kept = [] if self._changed or not disk.exists(write_ahead) else [self._path, write_ahead]
@@ -479,10 +484,10 @@ class EmbeddedMetadataStore:
     def _erase_refused(self) -> None:
         """Overwrites what a refused transaction may have left in the write-ahead log.
 
-        SQLite may have written all of it, including its commit record, before the device refused to pad it to
-        the end of a sector. A crash would then restore a change that was answered as refused: a record that
-        names a deleted ledger, for example. The next transaction begins at the same offset, in space that the
-        log has, and the old bytes after it no longer match its checksums.
+        SQLite may have written the whole transaction, including its commit record, before the device had no
+        space for the padding up to the end of a sector. A crash would then restore a change that was answered
+        as refused: a record that names a deleted ledger, for example. This method writes a small transaction
+        at the same offset, in space that the log has; the old bytes after it then have wrong checksums.
         """
         connection = self._connection
         try:

@@ -31,8 +31,8 @@ class Follower:
 
     :param what: the name of the content, for the log
     :param take: reads all content and puts it into effect; called again after
-        :class:`~magnetar.metadata.interface.MetadataUnavailable`, other metadata errors are only logged
-    :param pause: seconds after each read, for content that changes continually
+        :class:`~magnetar.metadata.interface.MetadataUnavailable`; other metadata errors are only logged
+    :param pause: seconds to wait after each read, for content that changes continually
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class MetadataCache(Generic[V]):
     returned but not cached, because it may be out of date.
 
     :param read: makes the value of a path; its errors are passed on and not cached
-    :param most: limit of the sum of ``weigh`` over all values; if it is exceeded, all values are dropped
+    :param most: the maximum sum of the weights of all values; if it would be exceeded, all values are dropped
+    :param weigh: returns the weight of a value
     """
 
     def __init__(

@@ -6,9 +6,9 @@ is durable. Calls of one turn of the loop take effect in their order, except for
 version that must create a missing node. No piece of a path is empty, ``.`` or ``..``; every operation raises
 ValueError for an invalid path.
 
-Listeners of :meth:`MetadataStore.listen` are told of a change before or after its caller gets the answer: the
-order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on RECONNECTED anything
-may have changed. :class:`magnetar.metadata.following.MetadataCache` follows these rules.
+Listeners of :meth:`MetadataStore.listen` are told of a change before or after the caller that made the change
+gets its answer: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on
+RECONNECTED anything may have changed. :class:`magnetar.metadata.following.MetadataCache` follows these rules.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ MAX_STEPS_BYTES = MAX_VALUE_BYTES
 """The maximum size of steps done together, as :func:`step_bytes` counts them, because they are one ZooKeeper
 request."""
 _STEP_BYTES = 64
-"""The maximum bytes of a step besides path and value, including a chroot."""
+"""The maximum number of bytes that a step needs besides its path and value: other fields, and a chroot."""
 
 
 def step_bytes(step: Step) -> int:
@@ -167,7 +167,8 @@ def named(steps: Sequence[Step]) -> str:
 def check_steps(steps: Sequence[Step]) -> None:
     """Checks the steps of a transaction.
 
-    :raises ValueError: a path is invalid, occurs twice, or is put below one that is deleted
+    :raises ValueError: a path is invalid, or occurs twice, or a step puts a node below a node that another
+        step deletes
     :raises NodeTooLarge: one value is too large, or the steps together exceed :data:`MAX_STEPS_BYTES`
     """
     paths: set[str] = set()
@@ -194,7 +195,7 @@ def check_path(path: str) -> None:
     """Checks the path of a node.
 
     :raises ValueError: the path is relative, ends in a slash, has a piece that is empty, ``.`` or ``..``,
-        or is not valid Unicode
+        contains the character NUL, or is not valid Unicode
     """
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
@@ -238,9 +239,11 @@ class MetadataStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> Node:
-        """Writes a node; ``sequential`` appends a ten-digit number to the path, unique below its parent while
-        the parent exists.
+        """Writes a node.
 
+        :param ephemeral: whether the end of this session deletes the node
+        :param sequential: whether a ten-digit number is appended to the path; the number is unique among the
+            children of the parent as long as the parent exists
         :param expected_version: the condition of the write. None: no condition, the node may exist or not;
             :data:`MUST_NOT_EXIST`: the node must be created; any other value: this version must be replaced
         :raises BadVersion: the condition is not met

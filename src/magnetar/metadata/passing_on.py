@@ -1,4 +1,5 @@
-"""Metadata stores that pass calls to another store, to measure operations or to resolve lost answers."""
+"""Metadata stores that pass calls to another store, to measure operations, or to determine outcomes after
+lost answers."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _KINDS = {"get": "get", "put": "put", "delete": "del"}
 """The operations that are measured, with their names in Pulsar's metrics."""
 _KINDS_OF_STEPS = {Put: "put", Delete: "del"}
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each attempt to determine the outcome of a change."""
+"""Seconds to wait before each attempt to determine the outcome of a change."""
 
 
 class PassingOnStore:
@@ -46,7 +47,7 @@ class PassingOnStore:
         self.inner = inner
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs each operation; ``call`` is the operation's name."""
+        """Runs one operation, ``work``, whose name is ``call``; subclasses override this method."""
         return await work()
 
     async def get(self, path: str) -> Node | None:
@@ -93,7 +94,7 @@ class OperationTimes:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
-        """Counts by bucket, and one more for durations above all bounds."""
+        """The number of operations in each bucket; the last number counts durations above all bounds."""
         self.total_ms = 0.0
 
     def add(self, seconds: float) -> None:
@@ -106,7 +107,7 @@ class MeasuredStore(PassingOnStore):
     """A ``MetadataStore`` that passes every call to ``inner`` and measures its duration."""
 
     def __init__(self, inner: MetadataStore, clock: Clock, name: str) -> None:
-        """:param name: the name shown to operators"""
+        """:param name: the name of the store that metrics show to operators"""
         super().__init__(inner)
         self.name = name
         self.times: dict[tuple[str, bool], OperationTimes] = {
@@ -131,8 +132,8 @@ class MeasuredStore(PassingOnStore):
         return node
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Makes the changes, and counts each step like the same operation alone; checks are not counted,
-        because Pulsar's metrics have no name for them."""
+        """Makes the changes, and measures each step as if it were a single operation; checks are not
+        measured, because Pulsar's metrics have no name for them."""
         kinds = [_KINDS_OF_STEPS[type(step)] for step in steps if type(step) in _KINDS_OF_STEPS]
         nodes = await self._measured(kinds, lambda: self.inner.change_together(steps))
         self.put_bytes += sum(len(step.value) for step in steps if isinstance(step, Put))
@@ -166,7 +167,7 @@ class ResolvingStore(PassingOnStore):
     unavailable, and Overtaken if others may have changed the node after this change, which may have taken
     effect.
 
-    Sequential puts are not repeated, because each takes a number.
+    Sequential puts are not repeated, because each attempt uses up a number.
     """
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
@@ -268,8 +269,8 @@ class ResolvingStore(PassingOnStore):
         return await self._certainly(change, look)
 
     async def _nodes_of(self, steps: Sequence[Step]) -> list[Node | None]:
-        """Returns the current nodes; None for nodes that are only checked, because any state of them is
-        acceptable."""
+        """Returns the current node of each step; None if the node does not exist, and for nodes that a step
+        only checks, because any state of such a node is acceptable."""
         return [None if isinstance(step, Check) else await self.inner.get(step.path) for step in steps]
 
     async def _certainly(
@@ -309,8 +310,8 @@ class ResolvingStore(PassingOnStore):
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
-    """Returns the error of a change whose second attempt was refused, so that the outcome of the first one
-    stays unknown."""
+    """Returns the error of a change whose second attempt was refused, so that the outcome of the first
+    attempt stays unknown."""
     return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 
@@ -338,8 +339,8 @@ def _is_done(step: Step, node: Node | None) -> bool:
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:
-    """Whether a node has the value, the version and, if it is ephemeral, the session that a put of ``value``
-    gives it; if ``expected`` is None, only the value counts."""
+    """Whether a node is as a put would leave it: with the value, the version after ``expected`` and, if the
+    put is ``ephemeral``, this session as its owner. If ``expected`` is None, only the value counts."""
     if expected is None:
         # Unconditional: no other write would have been kept anyway.
         return node.value == value

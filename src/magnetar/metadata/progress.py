@@ -18,7 +18,7 @@ from magnetar.metadata.interface import Node
 IDENTITY_BYTES = 16
 _WORD = (1 << 64) - 1
 _NUMBERS = struct.Struct("<qqq")
-"""Version, creation time, time of the last change."""
+"""The numbers of a node: version, creation time, and time of the last change (in ms)."""
 
 
 def node_checksum(node: Node) -> int:
@@ -31,8 +31,8 @@ def node_checksum(node: Node) -> int:
 class Tally(NamedTuple):
     """The number of persistent nodes, and the sum of their checksums modulo 2**64.
 
-    The sum does not depend on the order of the nodes, so the cost of a change does not depend on their
-    number.
+    The sum does not depend on the order of the nodes, so a change of one node costs the same in a
+    small and in a large database.
     """
 
     nodes: int = 0

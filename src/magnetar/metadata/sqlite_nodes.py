@@ -301,7 +301,7 @@ class SqliteNodes:
         return None
 
     def delete_ephemeral(self) -> None:
-        """Deletes the nodes of a session that has ended, with their children."""
+        """Deletes the ephemeral nodes of a session that has ended, and all nodes below them."""
         rows = self._connection.execute("SELECT path FROM nodes WHERE ephemeral ORDER BY path DESC")
         for (path,) in rows:
             below = self._connection.execute(

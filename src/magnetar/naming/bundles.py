@@ -50,7 +50,8 @@ class BundleRange:
 
 
 class Bundles:
-    """The bundles of one namespace: n + 1 ascending boundaries from 0x00000000 to 0xffffffff."""
+    """The bundles of one namespace; n bundles have n + 1 ascending boundaries, from 0x00000000 to
+    0xffffffff."""
 
     __slots__ = ("boundaries",)
 
@@ -70,7 +71,7 @@ class Bundles:
     def even(cls, count: int) -> Bundles:
         """Returns ``count`` ranges of equal size, the last of which also has the remainder of the hashes.
 
-        :param count: 1 … 65536
+        :param count: the number of ranges, 1 … 65536
         :raises InvalidName: ``count`` is out of range
         """
         if not 1 <= count <= MAX_BUNDLES:

@@ -75,7 +75,7 @@ def boost_string_hash(data: bytes) -> int:
 
 
 def _folded_product(left: int, right: int) -> int:
-    """Returns the exclusive or of the two halves of a product of 128 bits."""
+    """Returns the exclusive or of the upper and the lower 64 bits of a product."""
     product = (left & _MASK_64) * right
     return (product & _MASK_64) ^ (product >> 64)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 MAX_NAME_BYTES = 1000
-"""The maximum size in UTF-8 of a tenant, a namespace, a subscription, or a topic with its tenant and
-namespace. With this maximum, paths in the metadata (whose encoding can turn one byte into three) and lists
-in one frame stay far below their own limits.
+"""The maximum size, in bytes of UTF-8, of a tenant, a namespace, a subscription, or a topic with its tenant
+and namespace. With this maximum, paths in the metadata (whose encoding can turn one byte into three) and
+lists in one frame stay far below their own limits.
 """
 _SHOWN = 100
 """The number of characters of an overlong name that an error shows."""

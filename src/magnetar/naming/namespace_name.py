@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from magnetar.naming.name_rules import InvalidName, check_length, check_path_piece
 
 POLICIES = "/admin/policies"
-"""The parent of tenants and namespaces in the metadata: a node for a tenant, and below it one for each
-namespace."""
+"""The parent of tenants and namespaces in the metadata: a node for each tenant, and below it a node for
+each of its namespaces."""
 LOCAL_POLICIES = "/admin/local-policies"
 """The node below which each cluster stores its own data about namespaces: bundles and placement."""
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -64,8 +64,8 @@ class NamespaceName:
 
     @property
     def is_global(self) -> bool:
-        """Whether the namespace may be replicated; false for legacy namespaces with a cluster in their
-        names."""
+        """Whether the namespace may be replicated; false for legacy names with a cluster other
+        than ``global``."""
         return self.cluster is None or self.cluster == "global"
 
     @property

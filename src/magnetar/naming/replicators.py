@@ -14,7 +14,7 @@ from magnetar.naming.topic_name import TopicName
 DEFAULT_PREFIX = "pulsar.repl"
 """The default of ``replicatorPrefix``, which must be the same in clusters that replicate to each other."""
 SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
-"""The property of a replicated message with its position in the cluster that it comes from, as
+"""The property of a replicated message that contains the message's position in the source cluster, as
 ``LEDGER:ENTRY``."""
 LEDGER_MARK = "_LID"
 """The deduplication cursor stores a producer's last stored source position in two properties: one named after
@@ -28,7 +28,7 @@ SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
 def producer_name(prefix: str, local: str, remote: str) -> str:
     """Returns the name of the producer with which a cluster sends its messages to another.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     return f"{prefix}.{local}{_ARROW}{remote}"
 
@@ -36,7 +36,7 @@ def producer_name(prefix: str, local: str, remote: str) -> str:
 def cursor_name(prefix: str, remote: str) -> str:
     """Returns the name of the cursor that records which messages were sent to another cluster.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     return f"{prefix}.{remote}"
 
@@ -48,7 +48,7 @@ def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
     Every name that begins with the prefix and a dot belongs to a replicator. For the producer of a source
     topic at its shadow topic, the result is the name of the source.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     reserved = f"{prefix}."
     if not producer_name.startswith(reserved):
@@ -59,7 +59,7 @@ def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
 def cluster_of_cursor(prefix: str, name: str) -> str | None:
     """Returns the cluster whose replicator has a cursor with this name; None for any other cursor.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     reserved = f"{prefix}."
     return name[len(reserved) :] if name.startswith(reserved) else None
@@ -85,15 +85,15 @@ def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName |
 def shadow_cursor(prefix: str, shadow: TopicName) -> str:
     """Returns the name of the source's cursor that records which messages were announced to a shadow topic.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     return f"{prefix}-{quote(str(shadow), safe='')}"
 
 
 def is_shadow_cursor(prefix: str, name: str) -> bool:
-    """Whether a cursor with this name is for a shadow topic.
+    """Whether a cursor with this name records which messages were announced to a shadow topic.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     return name.startswith(f"{prefix}-persistent%3A%2F%2F")
 
@@ -102,7 +102,7 @@ def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
     """Returns the name of the producer with which the broker of a source announces messages to a shadow
     topic.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     return f"{prefix}-{source}{_ARROW}{shadow}"
 
@@ -110,7 +110,7 @@ def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
 def source_of_producer(prefix: str, producer_name: str) -> str | None:
     """Returns the source topic that has a producer with this name; None for any other producer.
 
-    :param prefix: ``replicatorPrefix``
+    :param prefix: the value of the setting ``replicatorPrefix``
     """
     reserved = f"{prefix}-persistent://"
     if not producer_name.startswith(reserved) or f"{_ARROW}persistent://" not in producer_name:

@@ -211,7 +211,8 @@ class TopicName:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether messages of transactions may be published to the topic; false for system topics."""
+        """Whether messages of transactions may be published to the topic; false for system and health-check
+        topics."""
         namespace = self.namespace_name
         return not (self.reserved or heartbeat_of(namespace) is not None or str(namespace) == SYSTEM)
 

@@ -51,7 +51,7 @@ def driver_of(
 
 
 def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns settings in which the location recorded in a ledger's metadata replaces the present one.
+    """Returns settings in which the location recorded in a ledger's metadata replaces the present location.
     If the metadata has a region without an endpoint, the region is one of Amazon's, and the present endpoint
     does not apply.
     """
@@ -65,5 +65,5 @@ def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[
 
 
 def _named(name: str, value: str) -> Mapping[str, str]:
-    """Returns the value of a setting by each of the two names that Pulsar has for the setting."""
+    """Returns two settings with the same value: Pulsar has two names for this setting."""
     return {f"s3ManagedLedgerOffload{name}": value, f"managedLedgerOffload{name}": value}

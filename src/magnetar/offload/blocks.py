@@ -140,8 +140,8 @@ def read_entries(
     :param position: the offset of ``data`` in the object, where an entry or padding begins
     :param end: the offset of the end of the block in the object
     :param next_entry_id: the id of the first entry in ``data``
-    :returns: at least one piece; a piece without entries has the length of an entry that is incomplete in
-        ``data``, or 0 at the end of the block's entries
+    :returns: at least one piece. In a piece without entries, ``next_length`` is the length of the entry that
+        is incomplete in ``data``, or 0 at the end of the block's entries
     :raises OffloadedLedgerDamaged: ``data`` has other entries, or an entry does not match its checksum
     """
     pieces: list[tuple[int, Piece]] = []

@@ -39,7 +39,7 @@ from magnetar.offload.reading import PieceReader, PieceStart
 from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings, local_path, missing_place
 
 _BASE = "storageBasePath"
-"""The name of the base in the recorded metadata."""
+"""The name under which the driver's recorded metadata contains the base."""
 _METADATA_KEY = -1
 _DATA, _INDEX = "data", "index"
 

@@ -4,7 +4,8 @@
     16 length of a block's header (8) | 24 number of blocks (4) | 28 length of the metadata (4) | metadata
     then for each block: first entry id (8) | part (4) | position in the data object (8)
 
-Numbers are big-endian. Version 2, of objects with several ledgers (Pulsar's streaming offload), is read only:
+Numbers are big-endian. Version 2, of objects with several ledgers (Pulsar's streaming offload), is never
+written, only read:
 
     0 magic 3D1FB0BC (4) | 4, 8 and 16 as above
     then for each ledger: id (8) | number of blocks (4) | length of the metadata (4) | metadata | blocks
@@ -52,8 +53,8 @@ class Index(NamedTuple):
     blocks: Sequence[Block]
     """The blocks in ascending order, at least one."""
     ends: Sequence[int] = ()
-    """In an object of several ledgers, the end of each block; empty: an object of one ledger, in which a
-    block ends where the next one begins."""
+    """In an object of several ledgers, the offset of the end of each block; empty: an object of one ledger,
+    in which a block ends where the next one begins."""
 
     def block_of(self, entry_id: int) -> int:
         """Returns the position, in ``blocks``, of the block that contains an entry; the entry must not be

@@ -74,7 +74,7 @@ class OffloadKey(NamedTuple):
 
 
 class FoundObject(NamedTuple):
-    """An object with the name of an offloaded ledger or its index, stored by any program."""
+    """An object whose name is that of an offloaded ledger or of its index; any program may have stored it."""
 
     name: str
     uri: str
@@ -231,7 +231,7 @@ class OffloadDriver(ABC):
         The list is shown to users; nothing else depends on it.
 
         :param after: the position that the previous call returned; empty: the beginning
-        :return: the objects, and the position for the next call; empty: there are no more objects
+        :return: the objects, and the position for the next call (empty: there are no more objects)
         :raises OffloadMisconfigured: the driver cannot list its store
         :raises OffloadError: the store cannot be listed
         """

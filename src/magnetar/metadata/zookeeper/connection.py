@@ -37,7 +37,7 @@ _MAX_ANSWER_BYTES = 64 << 20
 error."""
 
 Take = Callable[[JuteReader], object]
-"""Makes the result from the part of a reply after its header."""
+"""Reads the result of a request from the part of an answer after the header."""
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ MAX_PACKET_BYTES = 0xFFFFF
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _FAILED = -1
-"""The operation in a MULTI header that is followed by an error instead of a result."""
+"""The operation number of a MULTI header that an error follows instead of a result."""
 _NOT_TRIED = -2
-"""The error of the operations of a MULTI after the one that failed (ZooKeeper's RUNTIMEINCONSISTENCY)."""
+"""The error code of each operation of a MULTI after the failed operation (RUNTIMEINCONSISTENCY)."""
 
 
 class Operation(IntEnum):
@@ -112,7 +112,7 @@ class Stat:
     modified_ms: int
     version: int
     owner: int
-    """The session of an ephemeral node; 0 for other nodes."""
+    """The id of the session that owns an ephemeral node; 0 for other nodes."""
 
     def node(self, path: str, value: bytes, session_id: int) -> Node:
         return Node(

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _NO_PASSWORD = bytes(16)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _SOUND_SECONDS = 1.0
-"""A connection that ends sooner than this is followed by a pause, like a refused one."""
+"""After a connection that lasted less than this time, in seconds, the client pauses, as after a refusal."""
 _MAX_WAITING = 100_000
 """The maximum number of requests that wait for a connection."""
 
@@ -79,7 +79,7 @@ class ZooKeeperSession:
         settings: SessionSettings,
         on_event: Callable[[ChangeKind, str], None],
     ) -> None:
-        """:param on_event: called when a watched node has changed"""
+        """:param on_event: called with the kind of change and the path when a watched node has changed"""
         self._loop, self._clock, self._randomness, self._network = outside
         self._address = address
         self._settings = settings
@@ -104,7 +104,8 @@ class ZooKeeperSession:
         self.session_id = 0
         """The id of the session; 0: no session."""
         self.server = ""
-        """The server of the current or last connection."""
+        """``host:port`` of the server of the current or last connection; empty: there was no connection
+        yet."""
         self.trouble = "no server has answered yet"
         """The reason why there is no connection, for messages."""
 
@@ -116,7 +117,8 @@ class ZooKeeperSession:
         self._tasks.start(self._keep_connected(), "its connections")
 
     async def opened(self, limit_seconds: float) -> bool:
-        """Waits for the first connection; returns False if there was none within ``limit_seconds``."""
+        """Waits at most ``limit_seconds`` for the first connection; returns whether the session is
+        connected."""
         await finished(self._loop, self._opened, lambda call: self._loop.call_later(limit_seconds, call))
         return self.connected
 
@@ -129,7 +131,10 @@ class ZooKeeperSession:
             self._loop.call_soon(listener, state)
 
     def watch(self, path: str, packet: bytes) -> None:
-        """Watches all changes at and below a path, across connections and sessions."""
+        """Watches all changes at and below a path, across connections and sessions.
+
+        :param packet: the request that sets the watch
+        """
         self._watched.append(path)
         if self._connection is not None:
             request = self._made(Operation.ADD_WATCH, path, packet, lambda _reader: None, repeatable=False)
@@ -142,6 +147,7 @@ class ZooKeeperSession:
     ) -> Any:
         """Sends a request; returns a future of the result of ``take``.
 
+        :param path: the path of the node, for errors
         :param repeatable: whether the request changes nothing, so that it is sent again if the connection is
             lost
         :raises MetadataRefused: the session is closed, or too many requests are waiting
