@@ -119,7 +119,7 @@ class PlainValues(NamedTuple):
 
 def plain_values(data: bytes, sync: bytes) -> PlainValues:
     """Returns the ``BytesWritable`` values of the complete, uncompressed records in a piece, up to the first
-    record of another form or with a key out of sequence. A record with key -1 before them is skipped.
+    record of another form or with a key out of sequence. A record with key -1 before these values is skipped.
 
     :param data: begins with a record, or with a sync marker
     """
@@ -296,7 +296,7 @@ class SequenceReader:
 
 
 def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
-    """Returns keys and the offsets of their groups in the data file, both ascending.
+    """Returns pairs of a key and the offset, in the data file, of the group with this key; both ascend.
 
     :param name: the name of the file, for errors
     :raises OffloadedLedgerDamaged: the file is not the index of a MapFile
@@ -340,7 +340,7 @@ def _vint(data: bytes, at: int, name: str, position: int) -> tuple[int, int]:
 
     The first byte is the number itself, from -112 to 127, or determines how many bytes follow. In
     hexadecimal, 8F to 88 mean one to eight bytes of a positive number, 87 to 80 the bytes of the complement
-    of a negative one.
+    of a negative number.
     """
     if at >= len(data) or at + 1 + _more(data[at]) > len(data):
         raise OffloadedLedgerDamaged(name, position, "a number", "the end of the data")

@@ -112,7 +112,7 @@ def _index(name: str) -> str:
 
 
 def _described(managed_ledger: str, cluster: str) -> Mapping[str, str]:
-    """Returns the metadata of an object for people who examine the bucket; Pulsar writes the same
+    """Returns metadata for an object, which helps people who examine the bucket; Pulsar writes the same
     metadata."""
     named = {"managedledgername": managed_ledger, CLUSTER.lower(): cluster}
     return {name: value for name, value in named.items() if 0 < len(value) <= _MOST_NAME}
@@ -136,7 +136,7 @@ class ObjectWriter(OffloadWriter):
         record: LedgerRecord,
         block_bytes: int,
     ) -> None:
-        """:param described: metadata of the objects"""
+        """:param described: the metadata to store with the data object and with the index"""
         self._store = store
         self._name = name
         self._described = described

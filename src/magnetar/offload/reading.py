@@ -102,7 +102,7 @@ class PieceReader(OffloadedReader):
 
     @abstractmethod
     def _start_before(self, entry_id: int) -> PieceStart:
-        """Returns the last known start of a piece, at or before an entry and in the same block."""
+        """Returns the last known start of a piece that is at or before an entry and in the entry's block."""
 
     @abstractmethod
     def _piece_at(self, start: PieceStart) -> Piece:

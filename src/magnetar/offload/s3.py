@@ -345,7 +345,11 @@ def _check_version(name: str, metadata: dict[str, str]) -> None:
 
 
 def _translated(what: str, error: Exception, start: int) -> OffloadError:
-    """Returns the offload error for an error answer of the store."""
+    """Returns the offload error for an error answer of the store.
+
+    :param what: the bucket and the name of the object, for messages
+    :param start: the offset of the requested bytes in the object
+    """
     answer: dict[str, dict[str, str]] = getattr(error, "response", {})
     told = answer.get("Error", {})
     code = str(told.get("Code", ""))
@@ -365,7 +369,10 @@ def _translated(what: str, error: Exception, start: int) -> OffloadError:
 
 
 def _failed(what: str, error: Exception) -> OffloadError:
-    """Returns the offload error for a request that got no answer."""
+    """Returns the offload error for a request that was not sent or got no answer.
+
+    :param what: what the request was about, for messages
+    """
     from botocore import exceptions
 
     without = (

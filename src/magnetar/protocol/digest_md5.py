@@ -112,8 +112,8 @@ def _quoted(text: str) -> str:
 
 
 def _hashed_form(text: str) -> bytes:
-    """Encodes a string as the RFC requires: in ISO 8859-1 if that has all of its characters, otherwise in
-    UTF-8."""
+    """Encodes a string as the RFC requires: in ISO 8859-1 if this encoding has all its characters,
+    otherwise in UTF-8."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:

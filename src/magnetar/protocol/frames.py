@@ -91,7 +91,7 @@ def _is_text_sound(message: Message) -> bool:
 
 
 def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Iterates over (type, begin, end) of each complete frame from ``position`` on.
+    """Yields the type of the command and the bounds (begin, end) of each complete frame from ``position`` on.
 
     :raises FrameError: a frame is larger than ``max_frame`` bytes, or its sizes contradict each other
     """

@@ -53,8 +53,8 @@ class MessageRun:
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) on; ``batch_sizes`` is 0
     for an entry that is not a batch. ``epoch`` is the consumer's epoch at the time of sending, -1 for none.
-    ``total_messages`` counts all messages, as permits do. ``error``: 0 none, 1 checksum mismatch, 2 not
-    plain, 3 entry malformed.
+    ``total_messages`` counts each message of a batch, as permits do. ``error``: 0 none, 1 checksum mismatch,
+    2 not plain, 3 entry malformed.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -209,10 +209,10 @@ def _read_id(
 
 
 def decode_message_id(data: bytes) -> tuple[int, int, int, int, int] | None:
-    """Returns the ledger, entry, partition, batch index and batch size of a ``MessageIdData``; a missing
-    number is -1 or 0, as in ``encode_message_id``.
+    """Returns the ledger, entry, partition, batch index and batch size of a ``MessageIdData``. A
+    missing partition or batch index is -1; a missing batch size is 0.
 
-    Returns None if fields are missing or unknown, or a number is out of range.
+    Returns None if ledger or entry id is missing, a field is unknown, or a number is out of range.
     """
     position = 0
     end = len(data)

@@ -111,7 +111,7 @@ def _put_send_command(
 def _put_metadata(
     out: bytearray, position: int, head: bytes, sequence_id: int, publish_time: int, tail: bytes
 ) -> int:
-    """Writes metadata after the room for magic, checksum and size; returns the position after it."""
+    """Writes metadata after the bytes left free for magic, checksum and size; returns the metadata's end."""
     start = position + 10
     position = start + len(head)
     out[start:position] = head

@@ -16,7 +16,7 @@ COPIED_OUT = b"\x00\x00\x00\x04\x18\x00\x20\x01"
 """Replaces a removed message in a batch: metadata with payload_size 0 and compacted_out."""
 
 SHELVES = 256
-"""The number of shelves among which keys in memory are divided."""
+"""The number of shelves: the dicts among which the keys in memory are divided, by hash."""
 
 PLAIN = 0
 BATCH = 1
@@ -41,15 +41,15 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """The number of the latest message of each key. A dict takes twice its memory while it grows."""
+        """By shelf and key: the number of the latest message with this key."""
         self.key_count = 0
         self.key_bytes = 0
         """The total size of all keys in memory, in bytes."""
         self.bits = bytearray()
         self.count = 0
-        """The number of messages numbered so far; during the copy, the number of the next one."""
+        """The number of messages numbered so far; during the copy, the number of the next message."""
         self.whole = array("q")
-        """The numbers of entries that count as one message, although their metadata says otherwise."""
+        """The message numbers of entries that count as one message although their metadata says otherwise."""
         self.whole_at = 0
         self.parts: list[bytearray] | None = None
         """The records of keys to write to disk, by part; None: all keys are in memory."""
@@ -130,8 +130,8 @@ class LatestKeys:
         self.part_bytes += 12 + size
 
     def spill(self, number: int) -> None:
-        """Adds the keys of one shelf to :attr:`parts`; must be called for all shelves before the next message
-        is numbered."""
+        """Adds the keys of shelf ``number`` to :attr:`parts`; must be called for all shelves before the next
+        message is numbered."""
         shelf = self.shelves[number]
         for key, latest in shelf.items():
             former: int = latest
@@ -140,7 +140,7 @@ class LatestKeys:
         self.forget(number)
 
     def forget(self, number: int) -> None:
-        """Forgets the keys of one shelf."""
+        """Forgets the keys of shelf ``number``."""
         shelf = self.shelves[number]
         self.key_count -= len(shelf)
         self.shelves[number] = {}
@@ -148,7 +148,7 @@ class LatestKeys:
             self.key_bytes = 0
 
     def drop_keys(self, number: int) -> None:
-        """Marks the messages of the keys on one shelf as removed, and forgets the keys."""
+        """Marks the messages of the keys on shelf ``number`` as removed, and forgets the keys."""
         shelf = self.shelves[number]
         for latest in shelf.values():
             former: int = latest
@@ -156,9 +156,9 @@ class LatestKeys:
         self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
-        """Reads back records of one part, in the order of writing; returns the number of bytes that it read.
+        """Takes keys of one part from ``records``; returns the total size of the complete records, in bytes.
 
-        :param share: which of ``shares`` equal divisions of the part's keys is taken, from 0
+        :param share: which of the ``shares`` divisions of the part's keys to take, counted from 0
         """
         position = 0
         end = len(records)
@@ -213,7 +213,7 @@ class LatestKeys:
         return True
 
     def _single(self, payload: bytes, position: int, end: int) -> int:
-        """Examines one message of a batch; returns the offset of the next one, -1 if sizes are invalid.
+        """Examines one message of a batch; returns the offset of the next message; -1 if sizes are invalid.
 
         Sets ``messages`` to 1 if an earlier compaction removed the message, otherwise to 0.
         """
@@ -465,7 +465,7 @@ def open_raw(
     """Splits entries of a compacted ledger into their ids and the offsets of the topic's entries in
     ``buffer``.
 
-    :return: the number of valid entries; ``count`` unless one is damaged
+    :return: the number of valid entries before the first damaged entry; ``count`` if none is damaged
     """
     index = 0
     while index < count:
@@ -526,7 +526,7 @@ def ascend(ends: array[int], start: int, end: int) -> bool:
 
 
 def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count: int) -> int:
-    """Returns how many entries from ``first`` on are consecutive in one ledger."""
+    """Returns how many of the entries [first, count) are consecutive in one ledger, from ``first`` on."""
     index = first + 1
     while (
         index < count

@@ -48,8 +48,8 @@ class SendRun:
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
     ``highest_sequence_ids`` is -1 if the producer sent none; ``chunks`` is the number of entries that are
     chunks of larger messages. ``transactional``: all SENDs belong to the transaction (``most_bits``,
-    ``least_bits``); otherwise none belongs to one. ``error``: 0 none, 1 checksum mismatch, 2 not a plain
-    SEND, 3 entry malformed; ``error_sequence_id`` is -1 if it could not be read.
+    ``least_bits``); otherwise all belong to none. ``error``: 0 none, 1 checksum mismatch, 2 not a plain
+    SEND, 3 entry malformed; ``error_sequence_id``: the bad SEND's sequence id, -1 if it could not be read.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -213,7 +213,7 @@ def read_sends(
     Stops before a frame of another kind or producer, an incomplete frame, or a bad frame. If the first frame
     is bad, ``run.count`` is 0 and ``run.error`` says why; the returned position is then after the bad frame
     for errors 1 and 3, and before it for error 2. A SEND is plain if it is no marker, has no message id, and
-    has at least one message. All SENDs of a run belong to the same transaction, or none belongs to one.
+    has at least one message. All SENDs of a run belong to the same transaction, or all to none.
 
     :param max_count: the maximum number of SENDs to read; the capacity of ``run`` is another limit
     :raises FrameError: as :func:`next_frame`, about the first frame
@@ -265,7 +265,7 @@ def read_sends(
 
 
 def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) -> int:
-    """Reads the command of one SEND into slot ``index``; returns 0, or a code if it is not in the run."""
+    """Reads the command of one SEND into slot ``index``; returns 0, or a code if ``run`` cannot take it."""
     position = frame + _BODY
     if end - position < 4 or buffer[frame + _BODY_TAG] != 0x32 or buffer[position - 1] != end - position:
         return _NOT_PLAIN
@@ -483,7 +483,7 @@ def _metadata_at(buffer: bytes, start: int, end: int) -> int:
 
 
 def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: int) -> int:
-    """Returns the first number with tag ``wanted`` in an entry's metadata, or ``default``."""
+    """Returns the first number with tag ``wanted`` in an entry's metadata; ``default`` if there is none."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return default

@@ -1,7 +1,8 @@
 """Keys of entries for Key_Shared subscriptions: hashed in place, and entries grouped by consumer.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_keys.pxd``. A *slot* is
-the sticky key hash: the hash of a key in the range that a subscription divides among its consumers.
+Pulsar's sticky key hash: the hash of a key, reduced to the range that a subscription divides among its
+consumers. A *segment* is a part of this range whose slots all belong to one holder.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def group_by_holder(
     :param first: the index of the first entry, added to the values in ``order``
     :param first_entry_id: the id of the entry with index 0
     :param segments: the last slot of each segment, ascending; the last one is not below any slot
-    :param holders: the holder of each segment: a consumer's number, or -1
+    :param holders: the holder of each segment: a consumer's number; -1: no consumer
     :param bounds: receives the bounds of the groups; has two more elements than there are consumers
     """
     slots = routing._slots
@@ -113,7 +114,7 @@ def group_by_holder(
 
 
 def _segment(segments: array[int], slot: int) -> int:
-    """Returns the first segment that does not end below ``slot``."""
+    """Returns the index of the segment that contains ``slot``."""
     low = 0
     high = len(segments) - 1
     while low < high:
@@ -126,7 +127,7 @@ def _segment(segments: array[int], slot: int) -> int:
 
 
 def holder_of(slot: int, segments: array[int], holders: array[int]) -> int:
-    """Returns the holder of a slot: a consumer's number, or -1."""
+    """Returns the holder of a slot: a consumer's number; -1: no consumer."""
     return holders[_segment(segments, slot)]
 
 

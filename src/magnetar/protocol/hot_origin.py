@@ -1,4 +1,4 @@
-"""Reads where entries come from, for replication between clusters, from their metadata.
+"""Reads from the metadata of entries where they come from, for replication between clusters.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_origin.pxd``. Nothing here raises
 because of the content of an entry: a field that cannot be read counts as missing.
@@ -17,8 +17,8 @@ MARKER = 4
 ENCRYPTED = 8
 """The mark of an entry that has encryption keys."""
 LACKING = 4
-"""The marks that some entry lacks are shifted left by this number of bits in the result of
-:func:`read_origins`.
+"""In the result of :func:`read_origins`, the marks that at least one entry lacks are shifted left by this
+number of bits.
 """
 
 # The property with the source position, as in magnetar.naming.replicators, and the size of its name.
@@ -45,7 +45,8 @@ def read_origins(
     entry_ids: array[int],
     marks: array[int],
 ) -> int:
-    """Reads the metadata of entries [first, first + count), with one slot of the last three arrays for each.
+    """Reads the metadata of entries [first, first + count); element i of the last three arrays is for entry
+    first + i.
 
     :param ledger_ids: receives ledger ids of source positions; -1 for an entry without a source position of
         the form ``LEDGER:ENTRY``
@@ -102,7 +103,7 @@ def _is_foreign(buffer: bytes, start: int, end: int) -> bool:
 def _look(
     buffer: bytes, start: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
 ) -> int:
-    """Returns the marks of one entry; its source position goes to slot ``index``."""
+    """Returns the marks of one entry; writes its source position to element ``index`` of both arrays."""
     ledger_ids[index] = -1
     entry_ids[index] = -1
     position = _metadata_at(buffer, start, end)
@@ -159,7 +160,7 @@ def _position_at(buffer: bytes, position: int, end: int) -> int:
 def _put(
     buffer: bytes, position: int, end: int, ledger_ids: array[int], entry_ids: array[int], index: int
 ) -> bool:
-    """Reads ``LEDGER:ENTRY`` in [position, end) into slot ``index``; for any other value, writes -1 and
+    """Reads ``LEDGER:ENTRY`` in [position, end) into element ``index``; for any other value, writes -1 and
     returns False.
     """
     ledger_ids[index] = -1

@@ -16,7 +16,7 @@ SENT = 1
 EXPIRED = 2
 """The entry is older than the time to live."""
 MARKER = 3
-"""The entry is sent as a marker of replicated subscriptions; its receipt contains its sequence id."""
+"""The entry is sent as a marker of replicated subscriptions; the receipt contains its sequence id."""
 
 DONE = 0
 UNKNOWN_SCHEMA = 1
@@ -61,7 +61,7 @@ class ReplicationRun:
         self._kinds = self.kinds
         self._sequences = self.sequence_ids
         self.stopped = DONE
-        """The reason why the last call did not encode all entries."""
+        """The reason why the last call did not encode all entries; DONE if it did."""
         self.version = b""
         """The local schema version whose remote version is unknown."""
         self.frames = bytearray()
@@ -91,7 +91,7 @@ class InFlight:
         self.first = 0
         self.count = 0
         self.size = 0
-        """The total size of the entries' frames in bytes; each frame counts as the average of its run."""
+        """The total size of the entries' frames in bytes; a frame counts with its run's average size."""
         self._ledgers = self._entries = self._sequences = self._sizes = array("q")
 
     def head(self) -> tuple[int, int]:

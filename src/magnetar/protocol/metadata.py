@@ -1,6 +1,7 @@
 """Entries: the bytes after the command of SEND and MESSAGE, as they are stored.
 
-[0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload; not for the hot path.
+[0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload. This module is
+not for the hot path.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Entry:
     payload: bytes
     """The payload as the producer compressed and encrypted it."""
     held: object = None
-    """An object that lives as long as the payload and accounts for its memory."""
+    """An object that is kept as long as the payload, because it accounts for the payload's memory."""
     sealed: MessageMetadata | None = None
     """The metadata before a client decrypted the payload; None: the payload was not encrypted, or is still
     encrypted.

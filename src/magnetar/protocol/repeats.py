@@ -32,7 +32,7 @@ def repeat_sends(
     max_count: int,
 ) -> int:
     """Adds those SENDs to ``run`` that repeat the SEND at ``previous``; returns the new number of SENDs in
-    it.
+    ``run``.
 
     :param previous: the position of the last SEND in ``run``
     :param count: the number of SENDs already in ``run``
@@ -136,8 +136,8 @@ def is_plain(buffer: bytes, start: int, end: int) -> bool:
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:
-    """Returns the offset of the number after ``tag``, if the tag follows field 1, a number, at ``position``;
-    otherwise -1."""
+    """Returns the offset of the value of the field with ``tag``; -1 unless field 1, a number, begins at
+    ``position`` and is followed by this field."""
     if buffer[position] != 0x08:
         return -1
     position += 1

@@ -1,1 +1,1 @@
-"""The proxy, which connects clients with brokers that they cannot reach directly."""
+"""The proxy, which connects clients with brokers that the clients cannot reach directly."""

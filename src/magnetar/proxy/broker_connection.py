@@ -55,7 +55,7 @@ class BrokerConnection:
     ) -> None:
         """:param connect: the CONNECT command
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
-        :param hand_over: whether to stop reading after CONNECTED, because a tunnel continues
+        :param hand_over: whether to stop reading after CONNECTED, because a tunnel takes over
         """
         self.ready: Future[None] = loop.create_future()
         """Completed when the broker answers with CONNECTED; otherwise it fails with BrokerRefused or
@@ -198,8 +198,8 @@ class BrokerConnection:
 
 
 class Commands:
-    """Parses the commands of one side of a connection. Commands that arrive complete are not copied; others
-    are joined once.
+    """Parses the commands of one side of a connection. Commands that arrive complete are not copied; the
+    pieces of other commands are joined once.
     """
 
     __slots__ = ("_data", "_max_frame", "_more", "_needed", "_position")
@@ -212,7 +212,7 @@ class Commands:
         self._more = bytearray()
         """Bytes that arrived after :attr:`_data`."""
         self._needed = 0
-        """Bytes that are needed before the next attempt to find a frame."""
+        """The number of bytes that must have arrived before the next attempt to find a frame."""
 
     def feed(self, data: bytes) -> None:
         if self._position == len(self._data) and not self._more:

@@ -45,7 +45,7 @@ class Broker:
         return (self.http_tls if tls else self.http).rstrip("/")
 
     def is_named(self, name: str) -> bool:
-        """Whether ``host:port`` is the broker's HTTP address."""
+        """Whether ``name`` is the ``host:port`` of the broker's HTTP address."""
         return any(url and urlsplit(url).netloc.lower() == name for url in (self.http, self.http_tls))
 
 
@@ -73,7 +73,7 @@ def brokers_of_page(brokers: Brokers, name: str) -> Sequence[Broker]:
     """Returns the brokers that can serve a page, always in the same order, so that an open page keeps showing
     the same broker.
 
-    :param name: ``host:port`` of a broker, to return only that one; empty: all brokers, Magnetar brokers
+    :param name: ``host:port`` of a broker, to return only this broker; empty: all brokers, Magnetar brokers
         first
     """
     if name:
@@ -130,8 +130,8 @@ def _each(text: str) -> list[str]:
 
 
 class RegisteredBrokers:
-    """The brokers registered in ``/loadbalance/brokers``, which is read after changes, not for lookups. If
-    the metadata store does not answer, the last known brokers are used.
+    """The brokers registered in ``/loadbalance/brokers``, which is read after changes, not for each lookup.
+    If the metadata store does not answer, the last known brokers are used.
     """
 
     complete = True
@@ -294,6 +294,7 @@ class AllowedTargets:
 
         :param hosts: host names, with ``*`` for any characters
         :param addresses: IP addresses and networks
+        :param ports: port numbers
         :raises ValueError: an address or a port is malformed
         """
         self._hosts = _patterns(_parts(hosts))

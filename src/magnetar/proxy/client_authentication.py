@@ -61,7 +61,7 @@ class ClientAuthentication:
     ) -> None:
         """Requests new credentials before the current ones expire.
 
-        :param refresh_seconds: time before the expiry; None: no credentials are requested
+        :param refresh_seconds: how long before the expiry, in seconds; None: no credentials are requested
         :param send: sends the challenge to the client
         :param end: called at the expiry, if the client has not sent new credentials
         """

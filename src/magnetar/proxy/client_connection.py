@@ -127,7 +127,7 @@ class ClientConnection:
     # the client's address
 
     def _read_header(self, data: bytes) -> bytes:
-        """Reads the PROXY header; returns the bytes after it, or nothing if the header is incomplete or
+        """Reads the PROXY header; returns the bytes after it; empty if the header is incomplete or
         refused.
         """
         try:
@@ -265,7 +265,7 @@ class ClientConnection:
             self._send(await answered(self._service, self, command))
 
     async def broker(self, target: BrokerTarget) -> BrokerConnection:
-        """See :class:`magnetar.proxy.lookups.BrokerConnections`."""
+        """Returns the client's connection to a broker, for lookups; opens it if necessary."""
         task = self._brokers.get(target)
         if task is None or (task.done() and _is_of_no_use(task)):
             task = self._opening.answer(self._service.connected(target, self._told(), hand_over=False))

@@ -199,7 +199,8 @@ class Forwarding:
     def _places(self, path: str, chosen: str, *, of_page: bool) -> Sequence[str]:
         """Returns the URLs to try in order.
 
-        :param chosen: ``host:port`` of the broker of a page; empty: any broker
+        :param chosen: ``host:port`` of the broker that the page has chosen; empty: any broker
+        :param of_page: whether the request belongs to a page, so that the order of brokers is always the same
         """
         functions = self._options.functions_url
         if functions and path.rstrip("/").split("/")[2:] and _is_of_functions(path):

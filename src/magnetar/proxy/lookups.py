@@ -120,7 +120,7 @@ async def _ask(
 
 
 async def _owner(service: ProxyService, client: ClientConnection, command: BaseCommand) -> BaseCommand:
-    """Returns the broker of a topic, with the instruction to connect through the proxy.
+    """Returns the answer to a lookup: the topic's broker, and the instruction to connect through the proxy.
 
     :raises _Failed: the broker cannot be found
     """

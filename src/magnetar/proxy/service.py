@@ -123,8 +123,8 @@ class ProxyService:
         return True
 
     def counted(self, host: str) -> bool:
-        """Counts a connection of an address; returns False, without counting the connection, if the address
-        has too many connections.
+        """Counts a connection of the client address ``host``; returns False, without counting the connection,
+        if the address has too many connections.
         """
         most, there = self.options.connections_of_address, self._of_host.get(host, 0)
         if 0 < most <= there:

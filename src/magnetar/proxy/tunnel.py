@@ -14,7 +14,7 @@ from magnetar.io.interfaces import Cancellable, Loop, Transport
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 256 * 1024
-"""Number of unsent bytes at which reading from the other side stops."""
+"""Number of bytes in one side's write buffer at which reading from the other side stops."""
 _GRACE_SECONDS = 5.0
 """Maximum time to send the remaining data to one side after the other side has disconnected, in seconds."""
 

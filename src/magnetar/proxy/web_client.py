@@ -32,7 +32,7 @@ class BrokerResponse:
     body: bytes
     events: ArrivingEvents | None = None
     """The body, if it is passed on while it arrives; :attr:`body` is then empty. The receiver must close
-    it.
+    this object.
     """
 
     def header(self, name: str) -> str:
@@ -101,7 +101,7 @@ class Exchange:
             self._transport.abort()
 
     def hold(self, held: bool) -> None:
-        """Pauses or resumes reading from the broker."""
+        """Pauses reading from the broker if ``held`` is True, otherwise resumes reading."""
         if self._transport is None or self._transport.is_closing():
             return
         if held:

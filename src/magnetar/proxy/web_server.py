@@ -39,7 +39,7 @@ class WebOptions:
     authenticate_metrics: bool = True
     superusers: frozenset[str] = frozenset()
     requests_per_second: float = 0.0
-    """Maximum number of requests per second of an address; 0: no limit."""
+    """Maximum number of requests per second from one client address; 0: no limit."""
     rotation_file: Callable[[], bool] | None = None
     """Returns whether the status file for load balancers exists; None if ``statusFilePath`` is empty."""
 

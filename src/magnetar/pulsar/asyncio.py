@@ -156,7 +156,10 @@ class Producer:
         answers: Answers,
         published: asyncio.Future[MessageId],
     ) -> None:
-        """Sends the message; called in the client's thread."""
+        """Sends a message; called in the client's thread.
+
+        :param answers: completes ``published`` with the id of the message, or with an error
+        """
         number = options.pop("sequence_id", None)
         producer = self._producer
         try:

@@ -65,7 +65,7 @@ def without_effect(option: str, reason: str) -> None:
 
 def official(error: PulsarException) -> PulsarException:
     """Returns an error of the same class with the official client's text, by which programs distinguish
-    errors; raise it from ``error``, which contains the details.
+    errors; the caller raises the result from ``error``, which contains the details.
     """
     result = error.result
     name = "TimeOut" if result is Result.Timeout else result.name

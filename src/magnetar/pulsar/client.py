@@ -209,7 +209,7 @@ class Client:
             and consumer, in seconds; 0: no log lines
         :param log_conf_file_path: no effect, as in the official client
         :param use_tls: no effect, as in the official client: the service URL decides
-        :param tls_trust_certs_file_path: PEM file with the trusted CA certificates; None: the system's
+        :param tls_trust_certs_file_path: PEM file with the trusted CA certificates; None: the system's CAs
         :param tls_validate_hostname: whether a broker's certificate must match its host name
         :param logger: a ``logging.Logger``, ConsoleLogger or FileLogger; None: the loggers below
             ``magnetar.client``, as the program configures them
@@ -481,7 +481,7 @@ class Client:
     async def _feed(
         self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
     ) -> ListenerFeed:
-        """Returns a listener's feed; the caller must call ``begin()`` once the program has the consumer."""
+        """Returns a feed for ``listener``; ``begin()`` must be called once the program has the consumer."""
         return ListenerFeed(
             self.calls.thread.loop, consumer, self._threads.next(), listener, one_at_a_time=queue_size == 0
         )

@@ -59,7 +59,8 @@ class BatchLimits:
     """The limits at which ``batch_receive`` returns; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
-        """:param max_num_bytes: maximum size of the messages, in bytes
+        """:param max_num_message: maximum number of messages
+        :param max_num_bytes: maximum size of the messages, in bytes
         :param timeout_ms: maximum time to wait, in milliseconds
         :raises ValueError: there is no limit
         """

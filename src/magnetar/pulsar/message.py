@@ -257,7 +257,7 @@ class MessageBatch:
         self._id = MessageId()
 
     def with_message_id(self, msg_id: object) -> MessageBatch:
-        """Sets the id of the entry.
+        """Sets the id of the entry, from which the ids of its messages are made; returns this object.
 
         :raises TypeError: the argument is not a message id
         """

@@ -161,6 +161,7 @@ def clusters_of(
     """Returns the cluster or the clusters of a client in the form of ``magnetar.client``, the credentials,
     and the path of the trusted CA certificates.
 
+    :param trusted: the path of a PEM file with trusted CA certificates; None: the system's CAs
     :raises ValueError: an argument has the wrong type, or contradicts another
     """
     if isinstance(service_url, str):
@@ -194,7 +195,7 @@ class ConsumerDeadLetterPolicy:
         """:param dead_letter_topic: the name of the topic; None: ``<topic>-<subscription>-DLQ``
 
         :param initial_subscription_name: a subscription that is created together with the dead letter topic,
-            so that its messages are kept; None: no subscription
+            so that the topic keeps its messages; None: no subscription
         :raises ValueError: ``max_redeliver_count`` is below 1
         """
         if max_redeliver_count is None or max_redeliver_count < 1:
@@ -226,7 +227,8 @@ class ConsumerBatchReceivePolicy:
     """The limits at which ``batch_receive`` returns; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
-        """:param max_num_bytes: maximum size of the messages, in bytes
+        """:param max_num_message: maximum number of messages
+        :param max_num_bytes: maximum size of the messages, in bytes
         :param timeout_ms: maximum time to wait, in milliseconds
         :raises ValueError: there is no limit
         """

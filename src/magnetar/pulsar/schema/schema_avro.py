@@ -19,8 +19,8 @@ log = logging.getLogger("magnetar.client.pulsar")
 
 
 class AvroSchema(Schema):
-    """Schema for ``Record`` classes, or for dictionaries with an Avro definition, that are encoded as
-    Avro.
+    """Schema for values that are encoded as Avro: objects of a ``Record`` class, or dictionaries with an
+    Avro definition.
     """
 
     def __init__(
