@@ -1,4 +1,4 @@
-"""Interfaces of authentication, its results, and their counts by provider.
+"""Interfaces and results of authentication, and the numbers of successes and failures by provider.
 
 A broker calls an :class:`Authenticator`, which uses one or more providers for each method; other packages
 can add providers (``docs/security.md``).

@@ -1,4 +1,4 @@
-"""The authenticator with one or more providers, proxies and an anonymous role.
+"""The authenticator of a broker with providers; supports proxies and an anonymous role.
 
 The rules are Pulsar's (``AuthenticationService``, ``ServerCnx``, PIP-97). The client chooses the method. If
 several providers have that method, the first that accepts the credentials decides. A client with an unknown

@@ -221,10 +221,10 @@ class NamespaceGrants:
     of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
     """By subscription: the only roles that may use it.
 
-    A subscription that is not listed is open to all roles that may consume.
+    A subscription without listed roles is open to all roles that may consume.
     """
     prefixed: bool = False
-    """Whether names of subscriptions must begin with the role."""
+    """Whether the name of a subscription must be the role, or begin with the role and a hyphen."""
 
 
 class Grants(Protocol):
@@ -245,12 +245,13 @@ class Grants(Protocol):
 
 
 def actions_of(grants: NamespaceGrants, role: str, *, wildcards: bool) -> Actions:
-    """Returns the actions of a role for every topic of a namespace."""
+    """Returns the actions that a role may carry out on all topics of a namespace."""
     return _of_role(grants.of_namespace, role, wildcards)
 
 
 def actions_on(grants: NamespaceGrants, topic: TopicName, role: str, *, wildcards: bool) -> Actions:
-    """Returns the actions of a role for a topic; permissions of a topic apply to its partitions."""
+    """Returns the actions that a role may carry out on a topic; a topic's permissions apply to its
+    partitions."""
     found = set(_of_role(grants.of_namespace, role, wildcards))
     for name in {str(topic), str(topic.base)}:
         by_role = grants.of_topics.get(name)

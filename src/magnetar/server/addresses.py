@@ -36,7 +36,7 @@ class BindAddress:
     """
 
     scheme: str
-    """One of :data:`SCHEMES`."""
+    """The protocol: one of :data:`SCHEMES`."""
     host: str
     port: int
     """The port; 0: any free port."""
@@ -150,7 +150,7 @@ def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) ->
 
 
 def _completed(listener: Addresses, own: Addresses) -> Addresses:
-    """Adds the broker's HTTP addresses to a listener that has no HTTP addresses."""
+    """Adds the broker's HTTP address and HTTPS address to a listener, unless the listener has its own."""
     return replace(
         listener,
         http=listener.http or own.http,
@@ -193,7 +193,8 @@ class Exposure(NamedTuple):
 def is_loopback(host: str) -> bool:
     """Whether only programs on this machine can reach a listener on ``host``.
 
-    :param host: an address or a name, as in ``bindAddress``. The only name that is loopback is ``localhost``
+    :param host: an address or a name, as in ``bindAddress``. The only name that counts as loopback is
+        ``localhost``
     """
     if host.lower() == "localhost":
         return True
@@ -225,7 +226,7 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
 
 def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
     """Returns a warning if the broker advertises a loopback address to other machines, because lookups would
-    direct a client there to its own machine."""
+    direct a client on another machine to the client's own machine."""
     if settings.advertised_address or settings.advertised_listeners:
         return []
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):

@@ -7,7 +7,8 @@
 | ``files/`` | the files of all backups; a name ends with the beginning of the file's checksum |
 | ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
 
-A file of several backups is stored once. Files that the listed manifests do not name belong to no backup.
+A file that several backups contain is stored once. Files that the listed manifests do not name belong to no
+backup.
 """
 
 from __future__ import annotations
@@ -302,7 +303,12 @@ def checksum_of(path: Path, pace: Pace) -> tuple[int, str]:
 def store_copy(
     folder: BackupFolder, source: BinaryIO, path: str, size: int, pace: Pace, *, sealed: bool
 ) -> StoredFile:
-    """Copies a file into the folder, unless the folder already contains the same bytes."""
+    """Copies a file into the folder, unless the folder already contains the same bytes; returns the copy.
+
+    :param path: the path of the file in the data directory
+    :param size: the number of bytes to copy; -1: the whole file
+    :param sealed: whether the broker no longer changes the file
+    """
     files = folder.path / _FILES
     make_directory(files)
     part = files / f"{path.rpartition('/')[2]}{_PART}"

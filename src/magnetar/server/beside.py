@@ -64,6 +64,9 @@ def run_beside(
     """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
     immediately.
 
+    :param load: loads the configuration, given its file, the settings that may be unsupported, and
+        the settings from the command line
+    :param start: starts the servers with the loaded configuration
     :param say: announces that the process is serving
     :param not_served: the beginning of the error message if the process cannot start
     """

@@ -1,1 +1,2 @@
-"""Credentials of clients, for the binary protocol and HTTP, with the names of the official Python client."""
+"""Credentials of clients, for the binary protocol and HTTP, with the class names of the official Python
+client."""

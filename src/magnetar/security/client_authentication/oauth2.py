@@ -32,8 +32,8 @@ _GRANT = "client_credentials"
 
 
 class AuthenticationOauth2(BearerAuthentication):
-    """Authentication by a token of an OAuth 2.0 issuer (client credentials), which is fetched again before it
-    expires."""
+    """Authentication by a token of an OAuth 2.0 issuer (client credentials); a new token is fetched before
+    the current token expires."""
 
     def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
         """:param auth_params_string: a JSON object or a mapping. It contains ``issuerUrl``; either
@@ -118,8 +118,8 @@ class AuthenticationOauth2(BearerAuthentication):
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, object]:
-        """Sends a request to an issuer, and returns the answer. Redirects are not followed, because only the
-        issuer may get the secret."""
+        """Sends a request to an issuer, and returns the JSON object in the answer. Redirects are not
+        followed, because only the issuer may get the secret."""
         parts = urlsplit(url)
         headers = {"Accept": "application/json"}
         if form:

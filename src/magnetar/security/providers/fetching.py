@@ -21,8 +21,8 @@ class Fetcher:
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
         """:param trust: a PEM file with trusted CA certificates; empty: the system's CA certificates
-        :param connect_seconds: the time limit for the connection and the TLS handshake
-        :param read_seconds: the time limit for the whole answer
+        :param connect_seconds: the time limit for the connection and the TLS handshake, in seconds
+        :param read_seconds: the time limit for the whole answer, in seconds
         :raises TlsRefused: the file ``trust`` cannot be used
         """
         self._context = client_context(TlsFiles(trust=trust), TlsRules())

@@ -229,7 +229,7 @@ class OpenIdProvider:
 
 
 def keys_in(document: bytes) -> Mapping[str, TokenKey]:
-    """Returns the keys of a JWKS document by id, without keys that are not for signatures.
+    """Returns those keys of a JWKS document that are for signatures, by id.
 
     :raises FetchFailed: the document is malformed
     """

@@ -134,7 +134,7 @@ class PasswordProvider:
         self._waiting: dict[str, int] = {}
         """The number of comparisons in progress, by the client's address."""
         self._begun: dict[bytes, list[Future[bool]]] = {}
-        """Waiters for comparisons with the current file, by a keyed hash of the credentials."""
+        """By keyed hash of credentials: the futures that wait for a comparison with the current file."""
         self._listeners: list[Callable[[], None]] = []
         files = [self._source.path] if self._source.path is not None else []
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
@@ -197,8 +197,12 @@ class PasswordProvider:
     def _compare(
         self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
     ) -> list[Future[bool]]:
-        """Begins a comparison; returns the list of futures that get its result, to which the caller adds its
-        own.
+        """Begins a comparison of a password; returns the list of futures that get the result of the
+        comparison. The caller adds a future of its own to the list.
+
+        :param users: the password hashes by name
+        :param role: the name that the client sent
+        :param known: the keyed hash of the credentials
         """
         self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)
