@@ -325,7 +325,8 @@ class Opening(ABC):
         :param producer_name: a name that is unique among the producers of the topic. None: the broker chooses
             a name
         :param initial_sequence_id: the first message gets this number plus 1 as its sequence id. None: the
-            last sequence id that the broker has stored for this producer name, or -1
+            sequence ids continue after the last one that the broker has stored for this producer name;
+            without one, they begin at 0
         :param send_timeout_millis: maximum time to wait for a receipt before a message fails, in
             milliseconds; 0: no limit
         :param compression_type: the compression of payloads; a batch is compressed as a whole
@@ -360,7 +361,7 @@ class Opening(ABC):
         :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
             partitions together, divided evenly among them
         :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
-            must use the same
+            must use the same function
         :param lazy_start_partitioned_producers: whether the producers of partitions are only opened when they
             get their first message; one of them is always opened at once
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -474,7 +475,8 @@ class Opening(ABC):
             with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
-        :param ack_group_size: number of collected acknowledgements at which they are sent at once
+        :param ack_group_size: number of collected acknowledgements that are sent without waiting for
+            ``ack_group_time_ms``
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
             unacknowledged message is requested, in milliseconds; 0: never
@@ -647,7 +649,8 @@ class Opening(ABC):
             with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
-        :param ack_group_size: number of collected acknowledgements at which they are sent at once
+        :param ack_group_size: number of collected acknowledgements that are sent without waiting for
+            ``ack_group_time_ms``
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
             unacknowledged message is requested, in milliseconds; 0: never
@@ -822,7 +825,8 @@ class Opening(ABC):
             with the lowest number
         :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
             milliseconds; 0: no collecting
-        :param ack_group_size: number of collected acknowledgements at which they are sent at once
+        :param ack_group_size: number of collected acknowledgements that are sent without waiting for
+            ``ack_group_time_ms``
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: acknowledgement time-out: time after which redelivery of an
             unacknowledged message is requested, in milliseconds; 0: never

@@ -42,8 +42,8 @@ class ProducerOptions:
     producer_name: str | None = None
     """A name that is unique among the producers of the topic. None: the broker chooses a name."""
     initial_sequence_id: int | None = None
-    """The first message gets this number plus 1 as its sequence id. None: the last sequence id that the
-    broker has stored for this producer name, or -1.
+    """The first message gets this number plus 1 as its sequence id. None: the sequence ids continue after
+    the last one that the broker has stored for this producer name; without one, they begin at 0.
     """
     send_timeout_millis: int = 30000
     """Maximum time to wait for a receipt before a message fails, in milliseconds; 0: no limit."""
@@ -173,7 +173,7 @@ class ConsumerOptions:
     collecting.
     """
     ack_group_size: int = 1000
-    """Number of collected acknowledgements at which they are sent at once."""
+    """Number of collected acknowledgements that are sent without waiting for ``ack_group_time_ms``."""
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
     unacked_messages_timeout_ms: float = 0

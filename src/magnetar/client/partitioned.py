@@ -65,7 +65,7 @@ class PartitionedProducer(AcceptsMessages):
         :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
             partitions together, divided evenly among them
         :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
-            must use the same
+            must use the same function
         :param lazy_start_partitioned_producers: whether the producers of partitions are only opened when they
             get their first message; one of them is always opened at once
         :raises InvalidConfiguration: CustomPartition without a router, or the limit of all partitions is not
