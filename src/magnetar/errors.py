@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class ServerErrorCode(IntEnum):
-    """``ServerError`` of the binary protocol."""
+    """The error numbers of the binary protocol, which its definition calls ``ServerError``."""
 
     UNKNOWN = 0
     METADATA = 1

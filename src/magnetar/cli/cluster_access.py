@@ -128,8 +128,8 @@ def _general(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _settings(flags: Flags) -> dict[str, str]:
-    """Returns the settings from flags, environment and file that are not empty, by the keys of
-    ``client.conf``.
+    """Returns the settings that are not empty, from flags, environment variables and ``client.conf``, by the
+    keys of this file.
     """
     found = _of_file()
     for variable, key in _ENVIRONMENT.items():

@@ -357,13 +357,13 @@ class Settings:
 
     @property
     def reads_in_flight_bytes(self) -> int:
-        """The maximum size of reads in progress for dispatch, in bytes."""
+        """The maximum total size, in bytes, of the reads in progress that fetch entries for dispatch."""
         return (self.managed_ledger_max_reads_in_flight_size_in_mb or 32) << 20
 
     @property
     def publish_buffer_bytes(self) -> int | None:
-        """The size of received but not yet durable publishes at which reading from connections pauses, in
-        bytes; None: never.
+        """The total size of received publishes that are not durable yet, in bytes, at which the broker stops
+        reading from connections; None: the broker never stops.
         """
         limit = self.max_message_publish_buffer_size_in_mb
         return limit << 20 if limit > 0 else None

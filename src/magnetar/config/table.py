@@ -54,7 +54,7 @@ class Setting:
     default: str
     """The value that applies if the setting is missing; empty: unset."""
     pulsar: str
-    """Pulsar's default in code; empty: unset, or computed from cores and memory."""
+    """The default in Pulsar's code; empty: unset, or computed from cores and memory."""
     range: str
     """The valid values, as ``low..high``; ``low`` or ``high`` may be missing."""
     dynamic: bool

@@ -76,7 +76,7 @@ def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict
 
 
 def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
-    """Returns a schema entry whose positions of earlier versions have the ids of the ledgers' copies.
+    """Returns a schema entry in which each position of an earlier version has the id of the ledger's copy.
 
     :raises NotExported: the entry is not a schema
     """
@@ -91,7 +91,7 @@ def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
 
 
 def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
-    """Returns a schema's locator whose positions have the ids of the ledgers' copies.
+    """Returns a schema's locator in which each position has the id of the ledger's copy.
 
     :raises NotExported: the value is not a locator, or contains a ledger that was not copied
     """
@@ -157,8 +157,9 @@ class MovedLedgers:
         return last.new, last.entries - 1
 
     def state(self, state: AcknowledgedState) -> AcknowledgedState:
-        """Returns the acknowledged state of a cursor with positions at the target, without entries of deleted
-        ledgers."""
+        """Returns a cursor's acknowledged state in which all positions are positions at the target; entries
+        of deleted ledgers are left out.
+        """
         found = AcknowledgedState(self.mark(state.mark_delete))
         for moved in self._kept:
             ranges = state.ranges.get(moved.old)

@@ -29,12 +29,15 @@ def source_path(module: str) -> Path:
 
 
 def compiled_path(module: str, package: Path | None = None) -> Path:
-    """Returns the file of the compiled form, for this interpreter."""
+    """Returns the path of a module's compiled form for this interpreter.
+
+    :param package: a ``magnetar`` package folder; None: the running one
+    """
     return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX)
 
 
 def digest_path(module: str, package: Path | None = None) -> Path:
-    """Returns the file with the hash of the compiled source."""
+    """Returns the path of the file with the hash of the source from which the compiled form was made."""
     return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX + ".sha256")
 
 
@@ -74,8 +77,8 @@ class HotStatus:
     """Whether a warning about a stale module was given when the module was imported."""
 
     def warning(self) -> str | None:
-        """Returns a line for the log if modules run interpreted; None: all are compiled, or the user was
-        warned.
+        """Returns a line for the log if modules run interpreted; None: all modules are compiled, or the user
+        has already been warned.
         """
         told = (Form.COMPILED, Form.STALE) if self.stale_told else (Form.COMPILED,)
         slow = {module: form for module, form in self.forms.items() if form not in told}

@@ -58,9 +58,9 @@ class AdminPace:
         self._buckets: dict[str, TokenBucket] = {}
         self._rows: dict[str, FairSemaphore] = {}
         self.refused = 0
-        """Number of requests that were refused since the start."""
+        """Number of requests, since the start, that were refused."""
         self.slowed = 0
-        """Number of requests that had to wait because of the rate since the start."""
+        """Number of requests, since the start, that had to wait because of the rate."""
 
     @property
     def limits_anything(self) -> bool:

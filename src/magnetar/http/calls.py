@@ -45,7 +45,9 @@ def json_or(status: int) -> Answer:
 
 
 def json_field(name: str) -> Answer:
-    """Returns a function that converts a result to a JSON object with the result in one field."""
+    """Returns a function that converts a result to a JSON object with one field, ``name``, which contains the
+    result.
+    """
     return lambda result: json_response({name: list(result) if isinstance(result, tuple) else result})
 
 

@@ -302,7 +302,7 @@ _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
         TopicOperation.GET_SCHEMA,
     )
 )
-"""Operations whose responses have an ``ETag``, in addition to policies."""
+"""Operations, other than operations on policies, whose responses have an ``ETag``."""
 _MISSING: Mapping[Resource, str] = {
     Resource.CLUSTER: "the cluster does not exist",
     Resource.TENANT: "the tenant does not exist",
@@ -471,8 +471,8 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         ),
     }
 )
-"""Operations on namespaces and policies that are refused with status 401 if permission is missing; others are
-refused with 403.
+"""Operations on namespaces and policies that are refused with status 401 if permission is missing; other
+operations on namespaces and policies are refused with 403.
 """
 
 

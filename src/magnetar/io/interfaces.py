@@ -399,7 +399,7 @@ class Io:
     network: Network
     start_worker: Callable[[str], Worker]
     start_process: Callable[[str, Service], Process]
-    """Starts a child process with a name; raises OSError if none can be started."""
+    """Starts a child process with a name; raises OSError if the process cannot be started."""
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
     """Ends the process with a message, after a failed write or fsync; never returns in production."""
@@ -408,7 +408,7 @@ class Io:
 
 
 def _ignored(_call: Callable[[], object]) -> None:
-    """Ignores the call; used in processes that are never forked, such as simulated processes."""
+    """Registers nothing; used in processes that are never forked, such as simulated processes."""
 
 
 async def _at_once(job: Callable[[], T]) -> T:
@@ -430,7 +430,7 @@ class ClientIo:
     work; returns the function's result.
     """
     in_children: Callable[[Callable[[], object]], object] = _ignored
-    """Calls a method in each process that is forked from this one."""
+    """Registers a method, which is then called once in each process that is forked from this process."""
 
 
 def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:

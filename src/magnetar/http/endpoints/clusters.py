@@ -109,7 +109,7 @@ def _rates(found: Mapping[str, Any]) -> Response:
 
 
 def _tenant_info(request: Request) -> Mapping[str, Any]:
-    """Returns the settings of a tenant in the body.
+    """Returns the settings that the body gives for a tenant.
 
     :raises PreconditionFailed: the body is empty
     """

@@ -55,9 +55,9 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> Several:
-    """Returns the type, the tenant and the namespace of packages in the path.
+    """Returns the type of packages, the tenant and the namespace that the path names.
 
-    :raises InvalidName: one of these is invalid
+    :raises InvalidName: the type, the tenant or the namespace is invalid
     """
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]

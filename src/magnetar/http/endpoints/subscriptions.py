@@ -38,7 +38,7 @@ def _start(request: Request) -> tuple[int, int] | None:
 
 
 def _properties(request: Request) -> Mapping[str, str]:
-    """Returns the properties of a new subscription in the body."""
+    """Returns the properties that the body gives for a new subscription."""
     value = request.json() if request.has_value else None
     given = value.get("properties") if isinstance(value, dict) else None
     found: Mapping[str, str] = text_map("properties", given or {})

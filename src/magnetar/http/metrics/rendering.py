@@ -61,7 +61,9 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """The levels of metrics that ``/metrics`` contains; most fields are settings of Pulsar."""
+    """Which levels of metrics, such as topics and consumers, ``/metrics`` contains; most fields are settings
+    of Pulsar.
+    """
 
     version: str
     topic_level: bool = True

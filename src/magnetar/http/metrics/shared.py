@@ -36,11 +36,11 @@ class Scrapes:
         """Number of renderings that were started."""
 
     async def text(self, kind: str, render: Render) -> SharedText:
-        """Returns the text of the rendering in progress for one more scrape; starts a rendering if there is
-        none.
+        """Returns the text of the rendering in progress for one more scrape; starts a rendering if none is in
+        progress that began recently.
 
         :param kind: the content type
-        :param render: starts a rendering
+        :param render: collects the metrics for a new rendering
         """
         loop = self._loop
         shared = self._shared.get(kind)

@@ -22,7 +22,10 @@ _NANOSECONDS, _MICROSECONDS = 1e6, 1e3
 
 
 def latencies(rows: Sequence[tuple[str, CoordinatorMetrics]]) -> Iterator[str]:
-    """Yields the durations for which the transactions of each coordinator were open."""
+    """Yields, for each coordinator, a histogram of the durations for which transactions were open.
+
+    :param rows: the labels and the metrics of each coordinator
+    """
     for index, bound in enumerate((*TRANSACTION_BOUNDS_MS, "overflow")):
         counts = ((labels, each.latency_counts[index]) for labels, each in rows)
         yield from family(f"pulsar_txn_execution_latency_le_{bound}", "gauge", counts)

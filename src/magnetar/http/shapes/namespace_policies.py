@@ -210,8 +210,8 @@ POLICIES: Sequence[Policy] = (
 
 
 def new_namespace(request: Request) -> Mapping[str, Any]:
-    """Returns the policies in the body of a request that creates a namespace; the body can be empty. Ignores
-    fields that Pulsar does not have, and -1, which older clients send for unset numbers.
+    """Returns the policies that a request to create a namespace gives in its body; the body can be empty.
+    Ignores fields that Pulsar does not have, and -1, which older clients send for unset numbers.
 
     :raises InvalidRequest: a policy has the wrong type
     :raises PreconditionFailed: a value is out of range

@@ -148,7 +148,7 @@ def optional(check: Check, name: str) -> Shape:
 
 
 def auto_topics(request: Request) -> object:
-    """Returns the policy for automatic creation of topics in the body.
+    """Returns the policy that the body gives for the automatic creation of topics.
 
     :raises PreconditionFailed: topic type and number of partitions contradict each other
     """

@@ -75,7 +75,7 @@ have this parameter.
 
 
 def publication(request: Request, now_ms: int) -> Publication:
-    """Returns the messages in the body of a request to publish.
+    """Returns the messages that the body of a request to publish contains.
 
     :param now_ms: the present time, in milliseconds since 1970, from which delivery delays are counted
     :raises InvalidRequest: the body is not a valid ``ProducerMessages``

@@ -85,7 +85,11 @@ def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, lis
 
 
 def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, object]]:
-    """Returns Pulsar's ``Metrics`` of each namespace, with the traffic since the totals in ``before``."""
+    """Returns Pulsar's ``Metrics`` of each namespace, with the traffic since ``before`` was recorded.
+
+    :param traffic: the present totals, by namespace
+    :param before: earlier totals, by namespace
+    """
     return [
         {"dimensions": {"namespace": name}, "metrics": _rates(now, before.get(name, Traffic()))}
         for name, now in sorted(traffic.items())

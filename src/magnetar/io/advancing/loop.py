@@ -96,7 +96,7 @@ class AdvancingLoop:
         """Advances time; timers that are due then are called in the next turn of the loop, in the order of
         their times.
 
-        :param seconds: above 0
+        :param seconds: by how much time advances, in seconds; above 0
         """
         self.ahead += seconds
         self._arm()

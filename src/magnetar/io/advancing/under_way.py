@@ -1,4 +1,4 @@
-"""Requests to threads and processes that are not answered yet, during which time does not advance."""
+"""Counts unanswered requests to threads and child processes; while there are any, time does not advance."""
 
 from __future__ import annotations
 

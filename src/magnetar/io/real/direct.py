@@ -31,7 +31,9 @@ pass the write to a thread, which can use another processor.
 _AT_ONCE = 16
 """The maximum number of writes in flight."""
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
-"""Numbers of io_setup, io_destroy, io_submit and io_getevents."""
+"""For each machine architecture: the numbers of the system calls io_setup, io_destroy, io_submit and
+io_getevents.
+"""
 _PWRITE = 1
 _EVENTFD = 1
 _EVENT_WORDS = 4
@@ -251,7 +253,9 @@ class KernelWrites:
         self._one, self._many, self._none = ctypes.c_long(1), ctypes.c_long(_AT_ONCE), ctypes.c_long(0)
         self._idle = [_Request(self._eventfd) for _ in range(_AT_ONCE)]
         self._in_flight: dict[int, tuple[_Request, mmap.mmap, Done]] = {}
-        """The buffers of pending writes, from which the kernel reads, by the address of the request."""
+        """The pending writes, by the address of the request: the request, the buffer from which the kernel
+        reads, and the function to call at the end.
+        """
         try:
             loop.add_reader(self._eventfd, self._told)
         except NotImplementedError:
