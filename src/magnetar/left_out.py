@@ -16,7 +16,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Row(NamedTuple):
-    """A request of the admin interface."""
+    """A request of Pulsar's admin interface that is left out."""
 
     method: str
     path: str

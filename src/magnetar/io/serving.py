@@ -11,7 +11,7 @@ FAILED = 1
 
 
 def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> tuple[int, Sequence[Buffer]]:
-    """Answers a request; returns its outcome, and the parts of the answer."""
+    """Returns the outcome of a request, ANSWERED or FAILED, and the parts of the answer or error text."""
     try:
         return ANSWERED, answer(question)
     except Exception as error:  # noqa: BLE001 - returned to the requester
@@ -19,8 +19,9 @@ def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> t
 
 
 def understood(name: str, how: int, answer: bytes) -> bytes:
-    """Decodes an answer of the process called ``name``.
+    """Returns an answer of the process called ``name``.
 
+    :param how: the outcome of the request, ANSWERED or FAILED; FAILED: ``answer`` is the text of the error
     :raises ProcessFailed: the process could not carry out the request
     """
     if how == ANSWERED:

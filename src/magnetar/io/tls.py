@@ -51,7 +51,7 @@ class TlsFiles:
         return tuple(Path(name) for name in named if name)
 
     def showing(self, own: tuple[str, str] | None) -> TlsFiles:
-        """Returns these files, but with the certificate and key files that ``own`` names; None: unchanged."""
+        """Returns these files, with ``own`` as certificate file and key file; None: no file is replaced."""
         if own is None:
             return self
         return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")
@@ -78,8 +78,8 @@ class ClientTls:
     """Whether the server's certificate must contain the name to which the client connects."""
     rules: TlsRules = TlsRules()
     proxy: tuple[str, int] | None = None
-    """Host and port of a proxy for all connections, which passes them on by the server name in their
-    handshake (SNI); None: no proxy."""
+    """Host and port of a proxy for all connections; None: no proxy. The proxy passes each connection on to
+    the server that the handshake names (SNI)."""
 
 
 def server_context(

@@ -25,11 +25,11 @@ Failure = tuple[Exception, TracebackType | None]
 
 
 async def finished(loop: Loop, shared: Future[T], limit: Timer | None = None) -> bool:
-    """Returns when ``shared``, a task or a future, has ended in any way, and its earlier callbacks have run:
-    never within this turn of the loop.
+    """Waits until ``shared``, a task or a future, has ended in any way, and the callbacks that were added
+    before this call have run; always waits at least until the next turn of the loop.
 
     :param limit: schedules the end of the wait; None: no time limit
-    :returns: False if the time limit was reached first
+    :returns: whether ``shared`` has ended; False if the time limit was reached first
     """
     ended = loop.create_future()
 
@@ -168,10 +168,10 @@ async def together(
 
 
 class SharedRuns:
-    """Runs each kind of work once at a time: one run is in progress, and at most one more waits for it.
+    """Runs of work, of each kind at most one at a time, and at most one more that waits for its turn.
 
-    A caller that comes during a run shares the next one, because the current run may already have passed what
-    the caller needs.
+    A caller that comes during a run waits for the next run, and shares it with other such callers: the
+    current run may already have passed the place that matters to the caller.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -200,7 +200,7 @@ class SharedRuns:
     async def _run(
         self, kind: Hashable, work: Callable[[], Awaitable[None]], before: Task[Failure | None] | None
     ) -> Failure | None:
-        """Returns the error of the run and its traceback, or None."""
+        """Runs ``work`` after the run ``before``; returns the error and its traceback, or None: no error."""
         if before is not None:
             await finished(self._loop, before)
         self._going[kind] = self._next.pop(kind)
@@ -254,5 +254,5 @@ def tell(loop: Loop, listener: Callable[..., object], *arguments: object) -> Non
 
 
 def report(loop: Loop, listener: Callable[..., object], error: Exception) -> None:
-    """Reports an error of a listener to the loop, which logs it; a simulation ends with it."""
+    """Reports an error of a listener to the loop, which logs the error; a simulation ends with it."""
     loop.call_exception_handler({"message": f"{listener!r} failed", "exception": error})

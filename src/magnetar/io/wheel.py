@@ -9,7 +9,7 @@ from magnetar.io.interfaces import Cancellable, Loop
 
 
 class Timer:
-    """A call that waits in a wheel."""
+    """A scheduled call in a timer wheel."""
 
     __slots__ = ("_args", "_callback", "_wheel")
 
@@ -39,7 +39,7 @@ class TimerWheel:
     """
 
     def __init__(self, loop: Loop, tick: float = 0.01) -> None:
-        """:param tick: seconds, above 0"""
+        """:param tick: the duration of a slot in seconds, above 0"""
         if tick <= 0:
             raise ValueError(f"tick must be above 0, not {tick}")
         self._loop = loop

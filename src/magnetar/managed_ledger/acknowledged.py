@@ -134,12 +134,15 @@ class AcknowledgedState:
             del self.batches[found]
 
     def block_count(self) -> int:
-        """Returns the number of blocks with gaps, a measure of the cost of iterating over all ranges."""
+        """Returns the number of blocks (of 1024 entries each) with gaps, a measure of the cost of iterating
+        over all ranges."""
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks as consumed the entries whose bits are set; no effect if the ledger has consumed entries
-        already.
+        """Marks as consumed the entries of a ledger whose bits are set in ``words``; does nothing if an entry
+        of the ledger is marked already.
+
+        :param words: a bitmap of signed 64-bit words, the word with the lowest entries first
         """
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return

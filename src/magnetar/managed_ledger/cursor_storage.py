@@ -167,13 +167,13 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Creates the cursor's record from a state that ``other`` has recovered; then closes this storage,
-        not ``other``.
+        """Creates the cursor's record from a state that ``other`` has recovered; then closes this storage
+        (``other`` stays open).
 
         :param state: the state, with positions of this managed ledger
         :param properties: the broker's own properties, which are stored with the state
         :param cursor_properties: the properties that users have set
-        :param other: the other storage, whose record may have unknown fields, which are kept
+        :param other: the storage from which the record's unknown fields are copied
         :raises BadVersion: a cursor of that name exists
         :raises ManagedLedgerFenced: another broker owns the managed ledger
         :raises LedgerError: the state cannot be written

@@ -18,7 +18,8 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 AT_ONCE = 64
 """The maximum number of cursors of one managed ledger that are recovered or closed at the same time."""
 _LOOKED_AT = 16
-"""The average number of read positions that are compared after one of many cursors has moved."""
+"""The average number of read positions that are compared for each move of a read position; all positions are
+compared together, but only after many moves."""
 
 
 class Cursors(Mapping[str, Cursor]):

@@ -21,7 +21,7 @@ ROOT = "/magnetar/exports"
 URL-encoded once more."""
 
 EXPORTER = "/magnetar/exporter"
-"""An ephemeral node that exists while an export uses this metadata, so that brokers must not serve."""
+"""An ephemeral node that exists while an export uses this metadata; meanwhile brokers must not serve."""
 
 
 class ExportState(Enum):

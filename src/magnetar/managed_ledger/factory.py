@@ -144,7 +144,8 @@ class ManagedLedgerFactory:
         return None if node is None else decode_managed_ledger(node.value, path).properties
 
     async def names(self, below: str) -> Sequence[str]:
-        """Returns the URL-encoded names below a path such as ``tenant/namespace/persistent``, sorted."""
+        """Returns the names of managed ledgers below a path such as ``tenant/namespace/persistent``, without
+        this path and URL-encoded, sorted."""
         return await self._metadata.children(f"{ROOT}/{below}")
 
     async def open(

@@ -64,7 +64,8 @@ class _Runs:
 
 
 def _at_or_above(values: list[int], wanted: int) -> int:
-    """Returns the index of the first value that is at least ``wanted``; the values ascend."""
+    """Returns the index of the first of the ascending values that is at least ``wanted``; if there is none,
+    the number of values."""
     low = 0
     high = len(values)
     while low < high:
@@ -86,7 +87,8 @@ class EntryRanges:
         """The keys of ``_blocks``, ascending."""
 
     def _open(self, number: int) -> _Block | None:
-        """Returns a block to add entries to, created if necessary; None if it has all its entries."""
+        """Returns the block with this number, created if necessary; None if all its entries are in the
+        set."""
         block = self._blocks.get(number)
         if block is None and self._full.end_at(number) == number:
             block = self._blocks[number] = _Block()

@@ -131,7 +131,7 @@ class ManagedLedger:
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self.ledgers.last_stored()
-        """The last durable position. Acknowledgements, counts and administration cover entries up to it."""
+        """The last durable position: the end of acknowledgements, counts and administrative operations."""
         self.hidden_from: Position | None = None
         """The first position that must not be read yet, because a transaction is open; None: nothing is
         hidden."""

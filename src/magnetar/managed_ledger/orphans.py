@@ -113,8 +113,8 @@ class NamedLedgers:
         Ignores this process's state in memory: it may not be stored yet, and after a crash the stored state's
         ledger is needed.
 
-        :param written: whether another process may be writing the cursor. Then the answer is true unless the
-            cursor's states are all in the metadata, or in a closed ledger
+        :param written: whether another process may be writing the compaction's cursor. If so, the result is
+            also True while the ledger with the cursor's states is open, because its last state is unknown
         """
         path = f"{ROOT}/{TopicName.parse(topic).path}/{encode_path_piece(COMPACTION_CURSOR)}"
         gone_at: int | None = None
@@ -231,7 +231,7 @@ class OrphanedLedgers:
 
     A crash between creating a ledger and naming it leaves an orphan. But if the metadata is lost, or restored
     from an old copy, ledgers whose messages were confirmed to producers look the same. The broker cannot
-    distinguish the two, so it gives the operator time to intervene.
+    distinguish the two cases, so it gives the operator time to intervene.
     """
 
     def __init__(self, clock: Clock, store: LedgerStore, metadata: MetadataStore, retention_ms: int) -> None:

@@ -230,7 +230,7 @@ class CursorRecord:
     properties: dict[str, int] = field(default_factory=dict)
     cursor_properties: dict[str, str] = field(default_factory=dict)
     rest: bytes = b""
-    """The fields of the record without an attribute here, in wire format."""
+    """The fields of the record for which this class has no attribute, in wire format."""
 
 
 class LedgerSizes:

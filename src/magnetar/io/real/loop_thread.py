@@ -29,7 +29,7 @@ with its parent."""
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Registers a method that is then called in each process forked from this one.
+    """Registers a method that is called in each child process forked later from this process.
 
     The registration ends when the method's object is garbage-collected.
     """
@@ -82,7 +82,7 @@ class Together(Generic[T]):
                 raise
 
     def forget(self) -> None:
-        """Forgets the scheduled call, which will not come, so that the next item schedules another one."""
+        """Forgets the scheduled call, which will never be made; the next item schedules a new call."""
         self._planned = False
 
     def _drain(self) -> None:
@@ -287,8 +287,8 @@ class Outcome(Generic[T]):
 
 
 class LoopThread:
-    """A thread that runs an event loop until :meth:`close`; a daemon, so that a forgotten one does not keep
-    the process alive."""
+    """A thread that runs an event loop until :meth:`close`; a daemon thread, so that the process can end even
+    if :meth:`close` is never called."""
 
     def __init__(self, name: str) -> None:
         self.loop = new_loop()
@@ -438,6 +438,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_until_done(work: Coroutine[object, object, T]) -> T:
-    """Runs ``work`` on a new loop, then cancels the tasks that it left behind and waits for their end."""
+    """Runs ``work`` on a new loop; returns the result after all remaining tasks are cancelled and have
+    ended."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)

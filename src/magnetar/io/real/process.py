@@ -19,15 +19,15 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, settle
 
 MOST_ANSWERED = 128 << 20
-"""The maximum size of an answer in bytes; a larger one cannot come from the program that was started."""
+"""The maximum size of an answer in bytes; the program that was started never sends a larger answer."""
 
 _LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
-"""Maximum time between the closing of the socket and the end of the process, in seconds."""
+"""The time in seconds that a process gets to end after it has closed its socket; then it is killed."""
 
 
 class ChildProcess(asyncio.Protocol):
-    """A child process; answers come in the order of the requests.
+    """A child process, and the connection to it; answers come in the order of the requests.
 
     :raises OSError: the system cannot start a process
     """
@@ -41,7 +41,7 @@ class ChildProcess(asyncio.Protocol):
         self._asked: deque[Future[bytes]] = deque()
         self._pieces: list[bytes] = []
         self._size = 0
-        """Number of bytes in all received pieces."""
+        """The total size of the pieces in bytes."""
         self._ended = ""
         """The reason why the process ended; empty while it runs."""
         self._patience = _PATIENCE_SECONDS

@@ -36,7 +36,8 @@ class Handshakes:
         self.count = 0
 
     def began(self, host: str) -> bool:
-        """Counts a handshake; returns False if there are too many."""
+        """Counts a handshake with the address ``host``; returns False, without counting it, if a limit is
+        reached."""
         of_address = self._of.get(host, 0)
         if self.count >= self._most or of_address >= self._most_of_address:
             return False
@@ -192,8 +193,8 @@ class Upgrade(NamedTuple):
 
 
 class UpgradingNetwork:
-    """Connects in plain text, requests TLS, and continues with it; nothing else is ever sent in plain
-    text."""
+    """A network for clients that connects in plain text, requests TLS, and sends everything else
+    encrypted."""
 
     def __init__(
         self,

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 Told = Callable[[int, list[bytes]], object]
 """Called with a status and, for successful reads, the bodies of entries."""
 Key = tuple[int, int, int]
-"""Identifies a request by operation, ledger id and entry id; a numbered request by operation, number and
-0."""
+"""Identifies a request: (operation, ledger id, entry id), or (operation, request number, 0) for a request
+with a number."""
 
 
 _LOOKS = 8
@@ -68,8 +68,8 @@ class _Asked(NamedTuple):
 
 
 class Bookie:
-    """Sends requests to one bookie. The loop calls ``told`` with the outcome, always after the method that
-    sends the request has returned."""
+    """The requests to one bookie. The argument ``told`` of a method is called on the loop with the outcome of
+    the request, always after the method has returned."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Bookie:
         """Adds one entry; ``told`` is called with the outcome.
 
         :param key: the ledger's master key
-        :param body: an entry's body, in pieces
+        :param body: the entry's body, in pieces
         """
         size = sum(len(piece) for piece in body)
         head = self.wire.add_head(ledger_id, entry_id, key, size, flags)

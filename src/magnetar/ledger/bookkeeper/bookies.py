@@ -33,9 +33,9 @@ ended registers again at once, and some releases then create and delete the node
 class Use(Enum):
     """The use of a connection to a bookie. Each use has its own connection, for two reasons:
 
-    Answers do not name their request. A recovery in this process adds entries that the ledger's writer may
-    have added too, and on a shared connection the writer would mistake the answers to the recovery for
-    answers to its own requests. Bookies also close connections after unknown requests, which only readers
+    Answers do not say which request they answer. A recovery in this process adds entries that the ledger's
+    writer may have added too, and on a shared connection the writer would mistake the answers to the recovery
+    for answers to its own requests. Bookies also close connections after unknown requests, which only readers
     send.
     """
 
@@ -64,8 +64,8 @@ class BookiesSettings(NamedTuple):
 class Bookies:
     """The bookies that are registered below ``root``; call :meth:`start` first.
 
-    A bookie is identified by its id, as in the metadata of ledgers. Bookies without a registration can still
-    be requested: they may come back, and their address is kept.
+    A bookie is identified by its id, as in the metadata of ledgers. Requests can also be sent to bookies that
+    are no longer registered: their last addresses are kept, because these bookies may come back.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Bookies:
         return sorted({*cookies, *self._writable, *self._read_only})
 
     def doubtful(self, bookie_id: str) -> bool:
-        """Whether a bookie should be chosen for new entries only if there are no others."""
+        """Whether a bookie should get new entries only if too few other bookies are available."""
         until = self._quarantined.get(bookie_id)
         if until is not None:
             if self._io.clock.monotonic() < until:
@@ -195,7 +195,7 @@ class Bookies:
         return found
 
     def failed(self, bookie_id: str) -> None:
-        """Counts an error or a missing answer of a bookie; too many in a period quarantine the bookie."""
+        """Counts an error or a missing answer of a bookie; after too many errors, quarantines the bookie."""
         settings = self._settings
         if not settings.quarantine or bookie_id in self.quarantined():
             return

@@ -79,22 +79,22 @@ class Digest:
     def head(
         self, ledger_id: int, entry_id: int, confirmed: int, length: int, payload: bytes | memoryview
     ) -> bytes:
-        """Returns the bytes in front of the payload.
+        """Returns the bytes in front of the payload in an entry's body.
 
         :param confirmed: the last entry that is known to have its ack quorum; -1: none
-        :param length: bytes of all payloads, this one included
+        :param length: the total bytes of the ledger's payloads up to and including this one
         """
         header = _HEADER.pack(ledger_id, entry_id, confirmed, length)
         return header + self._compute(header, payload)
 
     def told(self, ledger_id: int, confirmed: int) -> bytes:
-        """Returns the body of an explicit LAC, which states that all entries up to ``confirmed`` have
-        reached their ack quorum."""
+        """Returns the body of a separate report of the last-add-confirmed (explicit LAC): all entries up to
+        ``confirmed`` have reached their ack quorum."""
         said = _TOLD.pack(ledger_id, confirmed)
         return said + self._compute(said, b"")
 
     def check_told(self, ledger_id: int, body: bytes) -> int:
-        """Returns the id of the last confirmed entry, which the body of an explicit LAC states.
+        """Returns the last-add-confirmed that the body of a separate report (explicit LAC) states.
 
         :raises DataDamaged: the body belongs to another ledger, is too short, or was changed
         """
@@ -114,7 +114,7 @@ class Digest:
     def check(self, ledger_id: int, entry_id: int, body: bytes) -> Body:
         """Checks a body that was read for an entry, and returns its fields.
 
-        :param entry_id: the expected id; -1: any
+        :param entry_id: the id of the entry that was requested; -1: any entry of the ledger is accepted
         :raises DataDamaged: the body belongs to another entry, is too short, or was changed
         """
         if len(body) < self.start:

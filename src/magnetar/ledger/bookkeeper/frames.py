@@ -110,8 +110,10 @@ def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: by
 
 
 def batch_read_request(ledger_id: int, first: int, request_id: int, entries: int, max_bytes: int) -> bytes:
-    """Encodes a batch read. The answer has at least one entry, and as many as fit into ``max_bytes`` with
-    their framing."""
+    """Returns a request to read at most ``entries`` consecutive entries, from entry ``first`` on.
+
+    The answer has at least one entry; further entries must fit into ``max_bytes``, framing included.
+    """
     length = _BATCH.size - _LENGTH.size
     numbers = (ledger_id, first, request_id, entries, max_bytes)
     return _BATCH.pack(length, _VERSION, Operation.BATCH_READ, Flag.NONE, *numbers)
@@ -121,8 +123,8 @@ class AnswerReader:
     """Splits received data into answers.
 
     :param limit: the maximum size of a frame in bytes, including its length field
-    :param added: called once for consecutive successful answers to adds; None: these answers are returned
-        like other answers
+    :param added: called once for each run of consecutive successful answers to adds; None: :meth:`feed`
+        yields these answers too
     :param decode: decodes an answer between two offsets; version 2 by default
     :param least: the minimum size of an answer in bytes
     """
@@ -143,7 +145,7 @@ class AnswerReader:
         """The pieces of an incomplete frame, which are joined once, when the frame is complete."""
         self._held = 0
         self._wanted = 0
-        """The number of bytes that are needed to continue."""
+        """The number of bytes that must have been received before decoding can continue."""
 
     def feed(self, data: bytes) -> Iterator[Answer]:
         """Yields the answers that are complete with ``data``.

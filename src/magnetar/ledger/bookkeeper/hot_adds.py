@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">I24sqqqqI")
 _AROUND = 60
 """The bytes of an add request without its payload and without the frame's length in front."""
 _COPY_LIMIT = 4096
-"""Below this many bytes, a copy costs less than a view."""
+"""The payload size in bytes below which the payload is copied, because a copy costs less than a view."""
 
 # An answer to an add: its length, version, operation, flags, status, ledger, entry.
 _ANSWER = 28
@@ -37,12 +37,14 @@ def add_frames(
     count: int,
     pieces: list[bytes | memoryview],
 ) -> int:
-    """Appends the requests to add entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count).
+    """Appends to ``pieces`` the requests to add entries ``buffer[starts[i]:ends[i]]``, for ``count`` indexes
+    i from ``first`` on.
 
     Each request has two pieces: the bytes before the payload, with its CRC32C, and the payload.
 
     :param prefix: version, operation, flags and master key: 24 bytes
-    :param entry_id: the id of the first entry
+    :param entry_id: the id of the first of these entries
+    :param confirmed: the last-add-confirmed to send with each entry; -1: no entry is confirmed
     :param length: total bytes of the ledger's payloads before the first entry
     :returns: total bytes of the ledger's payloads, including those of these entries
     """

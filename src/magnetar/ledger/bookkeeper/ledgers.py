@@ -68,7 +68,8 @@ class Versioned(NamedTuple):
 
 
 class LedgerRecords:
-    """The metadata of ledgers below ``root``, in a store with definite answers (``ResolvingStore``).
+    """The metadata of ledgers below ``root``, in a store that finds out the outcome of each unanswered change
+    (``ResolvingStore``).
 
     :raises MetadataFailed: from every operation: the store does not answer, and a change may have happened
     """
@@ -153,8 +154,8 @@ class LedgerRecords:
         return Versioned(record, node.version)
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes the metadata of a ledger; does nothing if it does not exist. Bookies notice this, and
-        delete the entries."""
+        """Deletes the metadata of a ledger, if there is any. The bookies notice the deletion, and delete the
+        ledger's entries."""
         with suppress(NodeMissing):
             await self._metadata.delete(self.path(ledger_id))
 
@@ -264,8 +265,9 @@ def _high_path(long_ids: str, high: int) -> str:
 class LedgerIdUsed(LedgerError):
     """ZooKeeper assigned an id that it had assigned before.
 
-    ZooKeeper counts the ids. If its data is lost or restored from an old copy, it continues from the end of
-    the copy. Bookies may still have entries under these ids, and would store new entries in addition.
+    ZooKeeper counts the ids. If its data is lost or restored from an old copy, it counts on from the old
+    number, and assigns ids again. Bookies may still have entries of the earlier ledgers with these ids, and
+    would add the entries of the new ledgers to them.
     """
 
 

@@ -31,7 +31,9 @@ class NotEnoughBookies(LedgerError):
         rule: str = "",
         trouble: Callable[[str], str] = lambda _bookie: "",
     ) -> None:
-        """:param besides: bookies that cannot be chosen, because they are in the ledger's ensemble or have
+        """:param needed: the number of bookies to choose
+        :param found: the ids of the bookies that can be chosen
+        :param besides: bookies that cannot be chosen, because they are in the ledger's ensemble or have
             just failed
         :param rule: the placement rule that the bookies must meet
         :param trouble: returns the reason why a connection to a bookie failed; empty: the bookie may be
@@ -69,7 +71,7 @@ class Placement(Protocol):
 
 
 def of_groups(groups: Groups) -> str:
-    """Returns the placement rule of these groups, for error messages."""
+    """Returns the rule that bookies must be in these groups, as text for error messages."""
     return f"of the groups {', '.join(sorted(groups.first | groups.further))}"
 
 
@@ -93,7 +95,8 @@ def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness
 
 
 class RandomPlacement:
-    """Chooses any bookies; doubtful ones only if there are no others. Groups are not supported."""
+    """A ``Placement`` at random. Doubtful bookies are chosen only if too few others are available; a request
+    for bookies of isolation groups is refused (NotEnoughBookies)."""
 
     def __init__(self, bookies: Bookies, randomness: Randomness, weights: Weights = alike) -> None:
         self._bookies = bookies

@@ -61,8 +61,8 @@ class RequestContext(NamedTuple):
     """The delay in seconds before the next bookie is asked as well; 0: the next bookie is asked only after an
     answer."""
     enough_missing: int = 0
-    """The request ends once this many bookies have answered that they lack the entry; 0: all bookies must
-    answer."""
+    """The number of bookies without the entry at which a read ends without a result; 0: a read ends only when
+    all bookies have answered."""
 
 
 class Question:
@@ -80,7 +80,8 @@ class Question:
         self.entries: list[StoredEntry] = []
         """The entries that were read; empty: no bookie returned an entry."""
         self.refused: dict[str, int] = {}
-        """The status of bookies that did not return the entry; ``Status.OK`` for a damaged answer."""
+        """By bookie id: the status of each bookie that did not return the first entry; ``Status.OK`` if the
+        bookie returned a damaged entry."""
         self.damage: DataDamaged | None = None
         self._asking = asking
         self._left = list(bookies)
@@ -104,7 +105,7 @@ class Question:
         return ", ".join(told)
 
     def ask(self, ended: Callable[[], object]) -> None:
-        """Starts the requests; ``ended`` is called once, later."""
+        """Starts the requests; ``ended`` is called once when the read has ended, never within this call."""
         self._ended = ended
         self._ask_next()
 
@@ -148,7 +149,7 @@ class Question:
             self._end()
 
     def _take(self, bookie_id: str, bodies: list[bytes]) -> None:
-        """Takes the entries in an answer, up to the first damaged one."""
+        """Takes the entries in an answer that come before the first damaged entry."""
         asking = self._asking
         try:
             for number, data in enumerate(bodies[: self._count]):

@@ -1,8 +1,8 @@
 """Placement of bookies by racks, regions and groups, as in Pulsar's placement policies.
 
 An ensemble is spread so that each write quorum has copies in several racks and regions. The write quorum of
-an entry is a window of consecutive bookies of its ensemble, which is a ring. So the loss of a rack never
-loses all copies of an entry.
+an entry is a window of consecutive bookies of the ensemble, whose first bookie follows its last one. So the
+loss of a rack never loses all copies of an entry.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class RackPlacement:
     def _spread(
         self, kept: Sequence[str | None], write: int, candidates: Sequence[str]
     ) -> tuple[str, ...] | None:
-        """Returns an ensemble; None if the bookies cannot be spread as required."""
+        """Returns an ensemble: ``kept``, with candidates in place of None; returns None if the bookies cannot
+        be spread as required."""
         by_stand: dict[Stand, list[str]] = {}
         # The last of each list is taken first.
         for bookie_id in reversed(shuffled(candidates, self._weights, self._randomness)):
@@ -149,7 +150,7 @@ class _OutOfSteps(Exception):
 
 
 class Arrangement:
-    """An ensemble in which some positions have a bookie already; :meth:`found` finds racks for the others."""
+    """An ensemble with bookies at some positions; :meth:`found` finds racks for the other positions."""
 
     def __init__(
         self,
@@ -160,6 +161,7 @@ class Arrangement:
         shares: Mapping[Stand, float] | None = None,
     ) -> None:
         """:param fixed: for each position of the ensemble, the rack of its bookie; None: the position is free
+        :param write: the write quorum
         :param candidates: the number of available bookies in each rack
         :param shares: the sum of the weights of each rack's bookies; None: the number of available bookies
             counts instead

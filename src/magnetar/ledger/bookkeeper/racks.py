@@ -26,7 +26,7 @@ class Stand(NamedTuple):
 
     @property
     def region(self) -> str:
-        """The path without the rack; if there is no region in it, the whole path."""
+        """``/region``; for a rack without a region, the path of the rack."""
         region, _, _rack = self.rack.rpartition("/")
         return region or self.rack
 
@@ -35,8 +35,8 @@ _NOWHERE = Stand(frozenset(), DEFAULT_RACK)
 
 
 class RackTable:
-    """The current table; call :meth:`start` first. If the table becomes unreadable, the previous one is
-    used."""
+    """The current table; call :meth:`start` first. If the table becomes unreadable, its last
+    readable version is used."""
 
     def __init__(self, io: Io, metadata: MetadataStore, path: str = TABLE) -> None:
         self._io = io

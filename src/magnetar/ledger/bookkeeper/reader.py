@@ -59,7 +59,7 @@ class ReadSettings(NamedTuple):
     """The delay in seconds before another bookie is asked as well; 0: never
     (bookkeeperClientSpeculativeReadTimeoutInMillis)."""
     sticky: bool = True
-    """Whether a reader uses the same bookie of the ensemble as long as it answers
+    """Whether a reader continues to read from one bookie of the ensemble as long as this bookie answers
     (bookkeeperEnableStickyReads)."""
     batches: bool = True
 
@@ -70,8 +70,8 @@ class ReadParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """Returns a connection for reading. A bookie may close it because of an unknown request, so writers must
-    not share it."""
+    """Returns the connection for reading from a bookie. No writer may share this connection, because the
+    bookie may close it after an unknown request."""
     written: Callable[[int], BookKeeperWriter | None]
     """Returns the writer of a ledger; None: the writer is not in this process, or has ended."""
     memory: ReadingMemory
@@ -135,7 +135,8 @@ class BookKeeperReader:
         """Does nothing, because bookies write to another device than they read from."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Records that entries up to ``entry_id`` are confirmed, which bookies learn with the next entry."""
+        """Records that entries up to ``entry_id`` are confirmed; bookies learn this only with the next
+        entry."""
         if not self._is_closed():
             self._has_confirmed(entry_id, None)
 
@@ -307,7 +308,8 @@ class OpeningParts(NamedTuple):
     clock: Clock
     records: LedgerRecords
     reading: Callable[[str], Bookie]
-    """Returns a connection that no writer shares, because a bookie may close it after an unknown request."""
+    """Returns the connection to a bookie that no writer shares: an unknown request may make the bookie close
+    it."""
     recovering: Callable[[str], Bookie]
     """Returns a connection to a bookie; only recoveries use this connection."""
     placement: Placement

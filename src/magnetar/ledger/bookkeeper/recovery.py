@@ -46,8 +46,9 @@ class RecoveryParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """Returns a connection that only recoveries use, for reads that fence, and for adds. Answers do not name
-    their request, and the answer to a read that does not fence would not prove the fencing."""
+    """Returns the connection to a bookie that only recoveries use, for reads that fence, and for adds.
+    Answers do not say which request they answer, and the answer to a read that does not fence would not
+    prove the fencing."""
     placement: Placement
     memory: ReadingMemory
     fencing: Callable[[int], object]
@@ -240,10 +241,10 @@ class RecoveryAdds:
     """Adds entries in order, each to its whole write set; an entry counts when an ack quorum has it.
 
     A failed bookie is replaced for all entries that do not count yet; the change is made in :attr:`record`,
-    not in the stored metadata. If there is no other bookie, the remaining ones suffice while they are an ack
-    quorum.
+    not in the stored metadata. If no other bookie is available, the remaining bookies suffice while they are
+    an ack quorum.
 
-    :param confirmed: the entry before the first that is added
+    :param confirmed: the id of the entry before the first entry that is added
     """
 
     def __init__(self, parts: AddParts, record: LedgerRecord, confirmed: int) -> None:
@@ -267,7 +268,8 @@ class RecoveryAdds:
         self._given_up: set[int] = set()
         """The indexes of failed bookies without a replacement."""
         self._sorrow = ""
-        """The reason why a failed bookie has no replacement; empty: no search for one has failed."""
+        """The reason why a failed bookie has no replacement; empty: no search for a replacement has
+        failed."""
         self._changing = False
         self._error: LedgerError | None = None
         self._waiter: Future[None] | None = None

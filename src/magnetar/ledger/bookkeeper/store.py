@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class BookKeeperSettings(NamedTuple):
     root: str = "/ledgers"
-    """The path in the metadata store of the metadata of ledgers and bookies."""
+    """The path below which the metadata store has the metadata of ledgers and bookies."""
     digest: DigestType = DigestType.CRC32C
     """The digest type of new ledgers (managedLedgerDigestType)."""
     password: bytes = b""
@@ -54,8 +54,8 @@ class BookKeeperSettings(NamedTuple):
     """The interval in seconds at which the last-add-confirmed of idle ledgers is reported; 0: never
     (bookkeeperExplicitLacIntervalInMills)."""
     max_pending_bytes: int = 64 << 20
-    """The bytes of entries that one bookie has not answered, above which appends to its ledgers wait, even if
-    the other bookies have stored the entries."""
+    """The maximum number of bytes that one bookie has not answered. While a bookie has more, no further
+    entries of its ledgers are confirmed, even if the other bookies have stored the entries."""
 
 
 _IDS_CHECKED = 200
@@ -152,8 +152,8 @@ class BookKeeperLedgerStore:
     ) -> BookKeeperLedgerStore:
         """Opens the store.
 
-        :param metadata: a store with definite answers to changes (``ResolvingStore``), which the caller
-            closes after the ledger store
+        :param metadata: a store that finds out the outcome of each unanswered change (``ResolvingStore``);
+            the caller closes this store after the ledger store
         :param network: the network for connections to bookies; None: the network of ``io``
         :param racks_in: the store with the table of racks; None: ``metadata``
         :raises UnknownLayout: the metadata of ledgers has a layout that this release does not know
@@ -257,8 +257,8 @@ class BookKeeperLedgerStore:
                 writer.end(NoSuchLedger(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns the ledgers of all clients of the cluster; check the owner of a ledger before deleting
-        it."""
+        """Returns the ids of the ledgers of all clients of the cluster; check the owner of a ledger before
+        you delete the ledger."""
         with self._operation():
             return await self.records.ledger_ids()
 
@@ -299,8 +299,8 @@ class BookKeeperLedgerStore:
         self.bookies.close()
 
     def _begin_asking(self) -> None:
-        """Starts the periodic queries of free disk space, and reports of the last-add-confirmed, as
-        configured."""
+        """Starts the periodic queries of free disk space, and the periodic reports of the last-add-confirmed,
+        as configured."""
         if self._spaces is not None:
             self._spaces.start()
         seconds = self._settings.explicit_lac_seconds

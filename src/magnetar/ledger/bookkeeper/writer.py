@@ -77,7 +77,7 @@ class _Place:
         self.bookie = bookie
         self.stream = stream
         self.first = first
-        """The first entry that the bookie stores."""
+        """The id of the first entry that the bookie must store."""
         self.lost = ""
         """The reason why the bookie failed; empty: the bookie has not failed."""
         self.unsent: list[AddRun] = []
@@ -304,7 +304,8 @@ class BookKeeperWriter:
             self._listener.on_durable(self.ledger_id, confirmed)
 
     def _too_far_behind(self) -> bool:
-        """Whether a bookie has so many unanswered bytes that appends must wait for it."""
+        """Whether a bookie has so many unanswered or unsent bytes that no further entries may be
+        confirmed."""
         most = self._parts.max_pending_bytes
         # Entries that wait for a connection are not pending yet, but take memory as well.
         from_here = self._encoder.length - most

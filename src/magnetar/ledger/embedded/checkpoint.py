@@ -21,11 +21,11 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, format version, checksum of the body, length of the body."""
 _BODY = struct.Struct("<qQQQII")
-"""Next ledger id, next segment id, first segment of the log, its first sequence number, numbers of segments
-and of ledgers."""
+"""Next ledger id, next segment id, id of the log's first segment, first sequence number of that segment,
+number of segments, number of ledgers."""
 _SEGMENT = struct.Struct("<QIIQQQQQ")
-"""Segment id, kind, settled, size of the file, end of its last group, number of runs, bytes of bodies, and
-the most bytes of bodies that belong to one ledger."""
+"""Segment id, kind, settled, size of the file, end of the last group, number of runs, bytes of all bodies,
+bytes of the bodies of the ledger with the most bytes."""
 _LEDGER = struct.Struct("<qIqqqII")
 """Ledger id, closed, last entry, length, first entry still needed, length of metadata, number of parts."""
 _PART = struct.Struct("<qqqq")
@@ -45,7 +45,7 @@ class SealedSegment:
     stored: int = 0
     """Bytes of the bodies of all runs of entries when the segment was sealed."""
     largest: int = 0
-    """The largest part of ``stored`` that belongs to one ledger."""
+    """The bytes in ``stored`` of the ledger with the most bytes."""
     settled: bool = False
     """Whether the segment is sorted by ledger, or need not be sorted."""
 

@@ -27,7 +27,7 @@ from magnetar.ledger.interface import DataDamaged
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0
-"""The delay after a rewrite that failed because space was short."""
+"""The delay in seconds after a rewrite that failed because space was short."""
 
 
 class Compactions(NamedTuple):
@@ -45,7 +45,7 @@ class Compactions(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The methods of a store for access to its segments."""
+    """The parts of a store through which compaction accesses the segments."""
 
     table: SegmentTable
     files: SegmentFiles
@@ -55,7 +55,7 @@ class Segments(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """New, durable segments with the live entries of ``sources``."""
+    """The result of a rewrite: new, durable segments with the live entries of the segments ``sources``."""
 
     sources: set[int]
     ledgers: set[int]
@@ -67,7 +67,7 @@ class _LivePart(NamedTuple):
     segment_id: int
     runs: PartIndex
     forgotten: int
-    """The first entry id of the ledger that is kept; earlier entries are left out."""
+    """The id of the ledger's first entry that is still needed; earlier entries are not rewritten."""
 
 
 class _Abandoned(Exception):
@@ -96,16 +96,16 @@ class _Schedule:
         self._major_at = now + settings.major_compaction_interval
 
     def due(self, now: float, *, urgent: bool) -> tuple[str, float]:
-        """Returns the kind of compaction that is due, and the share of live bytes (0 to 1) below which it
-        rewrites a segment; 0 if no compaction is due."""
+        """Returns the kind of compaction, and the share of live bytes (0 to 1) below which this kind rewrites
+        a segment; the share is 0 if no compaction is due."""
         settings = self._settings
         if now >= self._major_at or urgent:
             return MAJOR, max(settings.major_compaction_threshold, settings.minor_compaction_threshold)
         return MINOR, settings.minor_compaction_threshold if now >= self._minor_at else 0.0
 
     def done(self, kind: str, now: float) -> None:
-        """Schedules the next compaction after one has ended. A major compaction counts also as a minor
-        one."""
+        """Schedules the next compaction of a kind that has nothing left to rewrite. A major compaction counts
+        also as a minor compaction."""
         if kind == MAJOR:
             self._major_at = now + self._settings.major_compaction_interval
         if kind == MAJOR or now >= self._minor_at:
@@ -167,7 +167,8 @@ class Compaction:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Sets whether space is short; while it is, compaction waits for no intervals and makes no pauses."""
+        """Sets whether space is short; while space is short, compaction neither waits for intervals nor
+        pauses."""
         self._urgent = urgent
         if urgent:
             self._not_before = self._io.loop.time()
@@ -275,7 +276,7 @@ class Compaction:
         return short and segment.largest * 2 < segment.stored
 
     def _fitting(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
-        """Returns as many segments as fit together into one new segment, at least one."""
+        """Returns the first candidates, as many as have live entries for one new segment; at least one."""
         chosen: list[SealedSegment] = []
         total = 0
         for segment in candidates:
@@ -363,7 +364,12 @@ class Compaction:
             self._failed("cannot close the rewritten segments", error)
 
     async def _rest(self, took: float, written: int, entries: int) -> None:
-        """Pauses after a step of ``took`` seconds, to keep the limits of the time share and of the rates."""
+        """Pauses after a step, to keep the limits of the time share and of the rates.
+
+        :param took: the duration of the step in seconds
+        :param written: the number of bytes that the step wrote
+        :param entries: the number of entries that the step wrote
+        """
         if self._urgent or self._stopping:
             return
         settings = self._settings

@@ -56,7 +56,7 @@ class DiskGuardSettings:
     warn_share: float = 0.9
     full_share: float = 0.95
     resume_share: float = 0.93
-    """The share below which a full device no longer counts as full."""
+    """The used share at or below which a device that was full no longer counts as full."""
     reserve_bytes: int = 256 << 20
     """The free bytes below which the device counts as full, regardless of the used share."""
     interval_seconds: float = 10.0
@@ -79,7 +79,7 @@ class DiskGuard:
 
     def __init__(self, io: Io, worker: Worker, settings: DiskGuardSettings) -> None:
         self.looked: Callable[[], object] = lambda: None
-        """Called after each check."""
+        """Called after each check, and after each reported shortage."""
         self.state = DiskState.ROOM
         self.use = DiskUse(io.disk.total_bytes(), io.disk.free_bytes())
         self._io = io

@@ -19,7 +19,8 @@ from magnetar.io.crc32c import crc32c
 
 GROUP_MAGIC = b"MGRP"
 GROUP_HEADER = struct.Struct("<4sIIIQQQQ")
-"""Magic, checksum, bytes of the group, number of runs, segment id, offset, sequence number, durable up to."""
+"""Magic, checksum, bytes of the group, number of runs, segment id, offset, sequence number, and the sequence
+number up to which all groups are durable."""
 GROUP_HEADER_BYTES = 48
 RUN_HEADER = struct.Struct("<IIqqqII")
 """Kind, number of entries, ledger id, first entry id, last-add-confirmed, length of the body, checksum of the
@@ -44,9 +45,10 @@ Run = tuple[int, int, int, int, int, list[bytes]]
 def gather(
     buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
 ) -> tuple[bytes, bytes]:
-    """Returns all lengths, and then all bytes, of entries ``first`` … ``first + count - 1``.
+    """Returns the body of a run in two parts: the lengths of entries ``first`` … ``first + count - 1``, and
+    the bytes of these entries.
 
-    The body of a run, which is consecutive entries of one ledger, consists of these two parts.
+    The entries are consecutive entries of one ledger.
     """
     if count == 1:
         entry = buffer[starts[first] : ends[first]]
@@ -62,8 +64,11 @@ def gather(
 def build_group(
     segment_id: int, offset: int, sequence: int, durable_up_to: int, runs: list[Run]
 ) -> tuple[bytes, array[int]]:
-    """Returns a group, and for each run the offset of its body in the segment, its length and its
-    checksum."""
+    """Returns the bytes of a group, and three numbers for each run: the offset of the run's body in the
+    segment, and the length and the checksum of the body.
+
+    :param durable_up_to: the sequence number up to which all groups are durable
+    """
     table_end = GROUP_HEADER_BYTES + RUN_HEADER_BYTES * len(runs)
     places = array("I")
     table = [b""]

@@ -44,7 +44,8 @@ class ReadContext(NamedTuple):
 
 
 class _Extent(NamedTuple):
-    """Adjacent runs of a part that are read together."""
+    """Adjacent runs of a part that are read together: the runs with indexes from ``run`` to ``after - 1``, in
+    ``length`` bytes of the segment at ``offset``."""
 
     run: int
     after: int
@@ -115,7 +116,10 @@ class EmbeddedReader:
         self, place: tuple[int, int, int], first: int, last: int, max_bytes: int, optional: bool
     ) -> EntryRun | None:
         """Reads entries from ``first`` on that lie close together; returns None if ``optional`` is true and
-        not even one entry fits into ``max_bytes``."""
+        not even one entry fits into ``max_bytes``.
+
+        :param place: segment id, first entry and last entry of the part that contains ``first``
+        """
         context = self._context
         segment_id, part_first, _ = place
         context.reads.pin(segment_id)

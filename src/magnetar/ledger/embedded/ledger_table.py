@@ -209,7 +209,7 @@ class LedgerTable:
             self._drop_parts(row, len(row.parts))
 
     def forget(self, row: LedgerRow, entry_id: int, may_grow: Callable[[int], bool]) -> None:
-        """Drops the parts that lie wholly below ``entry_id``.
+        """Drops the parts of a ledger whose entries are all below ``entry_id``.
 
         :param may_grow: returns whether a segment has no index file; a part in such a segment may grow, and
             is kept

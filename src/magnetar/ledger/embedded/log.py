@@ -107,8 +107,8 @@ class CommitLog:
         note_end: Callable[[LogEnd], None],
     ) -> None:
         """:param begun: called with each segment before the first group is written to it
-        :param filled: called with each segment that takes no more groups, and its successor's first sequence
-            number
+        :param filled: called with each segment that takes no more groups, and with the first sequence number
+            of the segment after it
         :param note_end: called with a durable position, once a second while the log grows
         :param sequence: the sequence number of the first group
         """

@@ -35,7 +35,7 @@ T = TypeVar("T")
 NewPlaces = dict[int, list[Place]]
 
 _RETRY_SECONDS = 10.0
-"""The delay after a step that had no room for an index or a checkpoint."""
+"""The delay in seconds after a step that had no room for an index or a checkpoint."""
 
 
 class LogStart(NamedTuple):
@@ -195,8 +195,8 @@ class Maintenance:
                 future.set_result(None)
 
     def _wait_for_room(self, error: OSError) -> None:
-        """Schedules another attempt. Until an index or a checkpoint is written, the previous one is valid, so
-        nothing is lost.
+        """Schedules another attempt of a step that failed. Nothing is lost, because the last checkpoint and
+        the log stay valid until the step has succeeded.
 
         :raises OSError: the cause was not a lack of room or of file descriptors
         """

@@ -28,7 +28,7 @@ _STEP_BYTES = 1 << 20
 class FoundSegments(NamedTuple):
     sealed: list[SealedSegment]
     leftovers: list[int]
-    """Segments that are removed once no checkpoint names them."""
+    """The ids of segments that are not needed; their files are removed once no checkpoint names them."""
     next_segment_id: int
     next_sequence: int
 

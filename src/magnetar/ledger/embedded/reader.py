@@ -27,7 +27,8 @@ from magnetar.ledger.embedded.segment_header import (
 )
 
 ReadAt = Callable[[int, int], bytes]
-"""Returns up to a number of bytes at an offset; fewer only at the end of the file."""
+"""Returns bytes of a file; arguments: the number of bytes, the offset. Returns fewer bytes only at the end of
+the file."""
 
 _WINDOW = 1 << 20
 
@@ -115,7 +116,8 @@ class SegmentReader:
             sequence += 1
 
     def groups_beyond(self, offset: int) -> Iterator[Group]:
-        """Iterates over groups of this segment with a valid header at or after ``offset``, at any offset."""
+        """Iterates over the groups of this segment with valid header and table that a search from ``offset``
+        on finds, whether they are contiguous or not."""
         position = offset
         while position + GROUP_HEADER_BYTES <= self.size:
             data = self._read_at(_WINDOW, position)

@@ -40,11 +40,11 @@ class SegmentRoom(Enum):
     PLENTY = "plenty"
     """So much room that new entries may be accepted."""
     FREE = "free"
-    """All free bytes, for entries that were accepted and must be stored."""
+    """For entries that were accepted and must be stored: all free bytes."""
     RESERVED = "reserved"
     """The reserve for a full device without its last quarter; only writes of cursors use this room."""
     LAST = "last"
-    """The whole reserve, only for changes of ledgers, so that deletions are always possible."""
+    """For changes of ledgers only: the whole reserve, so that deletions are always possible."""
 
 
 class SegmentFiles:
@@ -67,7 +67,8 @@ class SegmentFiles:
 
     @property
     def free_bytes(self) -> int:
-        """Returns the bytes of files kept for reuse; each has at least the size of a segment."""
+        """Returns the bytes of the files kept for reuse, each counted with the size of a segment; a file may
+        be larger."""
         return len(self._free) * self._settings.segment_bytes
 
     def segment_path(self, segment_id: int) -> str:
@@ -258,7 +259,8 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def trim(self, file: File, end: int) -> int:
-        """Truncates a sealed segment if that frees more than a quarter; returns the size of the file."""
+        """Truncates a sealed segment if that frees more than a quarter of the file; returns the file's size
+        in bytes."""
         size = file.size()
         used = max(end, SEGMENT_HEADER_BYTES)
         if used * 4 < size * 3:

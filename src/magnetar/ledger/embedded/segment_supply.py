@@ -57,7 +57,7 @@ class _Waiting(NamedTuple):
 
 
 class SegmentSupply:
-    """Provides segments in ascending order of their ids, and prepares one ahead.
+    """Provides segments in ascending order of their ids, and prepares one segment ahead of need.
 
     Each preparation checks how much room there is. A shortage is reported, but is no error: from then on,
     segments are only provided for entries that were accepted before. When the device is full, segments come

@@ -216,7 +216,8 @@ class EmbeddedLedgerStore:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Sets whether space is short; while it is, compaction waits for no intervals or pauses."""
+        """Sets whether space is short; while space is short, compaction neither waits for intervals nor
+        pauses."""
         self._compaction.hurry(urgent)
         self._reminder.remind()
         self._supply.look_for_room()

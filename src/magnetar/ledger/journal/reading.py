@@ -36,7 +36,10 @@ class Journal:
     """The header of the last entry; None: the journal has no entries."""
 
     def ends_at(self, generation: int, tally: Tally) -> bool:
-        """Whether the journal contains all metadata as of a generation, so that it can be continued."""
+        """Whether the journal contains all metadata as of a generation, so that it can be continued.
+
+        :param tally: the number and the checksum of the metadata's nodes at this generation
+        """
         last = self.last
         if last is None or not self.whole or not last.complete or last.kind is RecordKind.MORE_EDITS:
             return False

@@ -52,7 +52,7 @@ class Header(NamedTuple):
     metadata_id: bytes
     generation: int
     tally: Tally
-    """The tally of all persistent nodes at this generation."""
+    """The number and the checksum of all persistent nodes at this generation."""
 
 
 class Record(NamedTuple):

@@ -72,7 +72,8 @@ class MetadataJournal:
     async def start(self, found: list[Journal]) -> None:
         """Continues the journal that ends at the current generation of the metadata, or starts a new one.
 
-        Returns when the ledgers contain all metadata, or there is no room for it.
+        Returns when the ledgers contain all metadata, or when the attempt has failed, for example because the
+        device is full; another attempt is made later.
         """
         progress = self._metadata.progress
         going_on = next((one for one in found if one.ends_at(progress.generation, progress.tally)), None)
