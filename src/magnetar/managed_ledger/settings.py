@@ -79,7 +79,7 @@ class ManagedLedgerSettings:
     """The maximum number of ranges of individually deleted entries that a closed cursor stores in metadata
     (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
     mark_delete_rate: float = 1.0
-    """The maximum number of writes of a cursor per second, unless the ledger store sets their interval
+    """The maximum number of writes of a cursor per second, unless the ledger store sets the interval
     (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
     """The maximum delay of a throttled cursor write, in seconds (managedLedgerCursorPositionFlushSeconds)."""

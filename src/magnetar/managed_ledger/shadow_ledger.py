@@ -1,9 +1,9 @@
 """A managed ledger that reads the ledgers of another managed ledger, its source; stores no entries.
 
-Its record has only properties, and the records of its cursors are below it. The list of ledgers is read from
-the record of the source, and again after changes. The replicator of the source reports how far the last
-ledger may be read (:meth:`ShadowLedger.confirm`); when the shadow is opened, the ledger store reports it. The
-idea comes from PIP-180.
+The shadow's record contains only properties; the records of its cursors are below its record. The list of
+ledgers is read from the record of the source, and again after changes. The replicator of the source reports
+how far the last ledger may be read (:meth:`ShadowLedger.confirm`); when the shadow is opened, the ledger
+store reports it. The idea comes from PIP-180.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class ShadowLedger(ManagedLedger):
             await finished(self._io_loop, self._following)
 
     async def refresh_ledgers(self) -> None:
-        """Reads the record of the source again, because a change may not have been notified yet."""
+        """Reads the record of the source again, because the notification of a change may not have arrived
+        yet."""
         self.source_changed()
         await self.followed()
 
@@ -203,7 +204,7 @@ class ShadowLedger(ManagedLedger):
         """Records the position of an entry that the source has stored, so that entries up to it can be
         dispatched.
 
-        :param size: bytes of the entry
+        :param size: the size of the entry in bytes
         :return: False if the ledger of ``position`` is not known yet; the record of the source is then read
             again
         """

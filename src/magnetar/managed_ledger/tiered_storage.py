@@ -1,6 +1,6 @@
 """Tiered storage for all managed ledgers of a process: uploads, readers and deletions of offloaded ledgers.
 
-Drivers block, so each has workers of its own: a store that does not answer delays only requests to itself.
+Drivers block, so each driver has its own workers: a store that does not answer delays only its own requests.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ class TieredStorage:
 
         :param storage: returns the tiered storage in the current policy of the topic, which contains the
             credentials; None: the namespace's policy applies
-        :param reads: counts the reads
+        :param reads: the statistics to which the reads are added
         :raises TieredStorageError: the ledger cannot be read
         """
 
@@ -498,7 +498,7 @@ class TieredReader:
 
         :param find_tier: called with the tiered storage in use (None at first); returns the tiered storage
             that the current offload policies require
-        :param reads: counts the reads
+        :param reads: the statistics to which the reads are added
         :raises TieredStorageError: the ledger cannot be read
         """
         tier = await find_tier(None)
@@ -596,5 +596,5 @@ def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> O
 
 
 async def no_storage(_managed_ledger: str) -> OffloadStorage | None:
-    """Returns None; for programs without policies."""
+    """Returns None, which means no tiered storage; for programs without policies."""
     return None

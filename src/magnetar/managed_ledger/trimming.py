@@ -36,7 +36,7 @@ def ledgers_to_trim(
     """Returns the ledgers at the beginning of ``consumed`` that retention does not keep.
 
     :param consumed: closed ledgers that no durable cursor needs, oldest first
-    :param total_size: bytes of all ledgers, including the open ledger
+    :param total_size: the size of all ledgers in bytes, including the open ledger
     """
     going: list[LedgerSummary] = []
     off = retention.time_ms == 0 or retention.size_bytes == 0

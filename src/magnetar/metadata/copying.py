@@ -18,7 +18,7 @@ class MetadataCopy:
     """A copy in progress: the nodes are read in parts, and later changes are applied to parts already read.
 
     During :meth:`read`, which takes time, the copy follows the changes. :meth:`finish` determines the moment
-    that the copy shows. :meth:`close` must always be called.
+    whose state the copy contains. :meth:`close` must always be called.
     """
 
     def __init__(self, io: Io, metadata: EmbeddedMetadataStore, path: str) -> None:
@@ -49,8 +49,8 @@ class MetadataCopy:
     async def finish(self, at_moment: Callable[[], None]) -> Progress:
         """Completes the copy; returns the progress that the new database records.
 
-        :param at_moment: called at the moment that the copy shows: the copy has every change that was
-            reported to listeners of edits before this call, and no other change
+        :param at_moment: called at the moment whose state the copy contains: the copy has every change that
+            was reported to listeners of edits before this call, and no other change
         :raises MetadataRefused: the device has no space for the copy
         :raises MetadataUnavailable: the nodes cannot be read, or the copy cannot be written
         """

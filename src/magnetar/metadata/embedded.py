@@ -506,7 +506,7 @@ class EmbeddedMetadataStore:
                 file.close()
 
     def _transact(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
-        """Runs each operation in its own savepoint."""
+        """Runs all operations in one transaction, each in its own savepoint; returns the outcomes."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []
         edits: list[Edit] = []

@@ -143,7 +143,7 @@ MUST_NOT_EXIST = -1
 
 
 MAX_VALUE_BYTES = 1024 * 1024 - 8192
-"""The maximum size of a node's value: ZooKeeper accepts requests of 1 MiB less one byte, with path and
+"""The maximum size of a node's value: ZooKeeper accepts requests of 1 MiB less one byte, including path and
 permissions."""
 
 
@@ -265,7 +265,7 @@ class MetadataStore(Protocol):
         """Carries out all steps in their order, or none of them; returns the new node for each put, and None
         for every other step.
 
-        No two steps may have the same path, and none may put a node below one that another step deletes.
+        No two steps may have the same path, and none may put a node below a node that another step deletes.
 
         :raises BadVersion: the condition of a put, a deletion or a check is not met; a missing node that
             is to be checked or replaced counts as having another version

@@ -162,10 +162,10 @@ class ResolvingStore(PassingOnStore):
     """A ``MetadataStore`` that passes every call to ``inner``, and resolves unknown outcomes of puts and
     deletions.
 
-    If a change is not answered, value and version of the node show whether it took effect. If not, the change
-    is repeated under the same condition. Callers still get MetadataUnavailable if the store stays
-    unavailable, and Overtaken if others may have changed the node after this change, which may have taken
-    effect.
+    If a change is not answered, value and version of the node show whether the change took effect. If it did
+    not, the change is repeated under the same condition. Callers still get MetadataUnavailable if the store
+    stays unavailable, and Overtaken if others may have changed the node after this change, which may have
+    taken effect.
 
     Sequential puts are not repeated, because each attempt uses up a number.
     """
@@ -316,8 +316,7 @@ def _still(error: MetadataUnavailable) -> MetadataUnavailable:
 
 
 def _is_of_another(node: Node) -> bool:
-    """Whether another session created the node, which therefore did not exist when this session made its
-    change."""
+    """Whether the node is ephemeral and was created by another session."""
     return node.ephemeral and not node.own
 
 

@@ -1,8 +1,9 @@
 """The progress of the embedded metadata, and the changes of each transaction.
 
-A transaction that changes a persistent node has a *generation*, a number one higher than that of the previous
-such transaction. The database stores the newest generation together with a *tally* of all persistent nodes,
-in the same transaction. So the opening of a database detects whether its rows are those that were written.
+A transaction that changes a persistent node has a *generation*, a number that is one above the generation of
+the previous such transaction. The database stores the newest generation together with a *tally* of all
+persistent nodes, in the same transaction. So the opening of a database detects whether its rows are those
+that were written.
 """
 
 from __future__ import annotations

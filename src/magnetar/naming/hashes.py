@@ -14,7 +14,7 @@ _C2 = 0x1B873593
 
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:
-    """Returns MurmurHash3 x86 32 bit, unsigned."""
+    """Returns the hash of ``data`` by MurmurHash3 (x86, 32 bits), unsigned."""
     value = seed & _MASK
     whole = len(data) & ~3
     for offset in range(0, whole, 4):

@@ -17,8 +17,8 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 """The property of a replicated message that contains the message's position in the source cluster, as
 ``LEDGER:ENTRY``."""
 LEDGER_MARK = "_LID"
-"""The deduplication cursor stores a producer's last stored source position in two properties: one named after
-the producer with this suffix, for the ledger id, and one with :data:`ENTRY_MARK`, for the entry id."""
+"""The deduplication cursor stores a producer's last stored source position in two properties: the producer's
+name with this suffix names the ledger id, and the producer's name with :data:`ENTRY_MARK` the entry id."""
 ENTRY_MARK = "_EID"
 _ARROW = "-->"
 SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
@@ -26,7 +26,7 @@ SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
 
 
 def producer_name(prefix: str, local: str, remote: str) -> str:
-    """Returns the name of the producer with which a cluster sends its messages to another.
+    """Returns the name of the producer with which cluster ``local`` sends its messages to cluster ``remote``.
 
     :param prefix: the value of the setting ``replicatorPrefix``
     """
@@ -34,7 +34,7 @@ def producer_name(prefix: str, local: str, remote: str) -> str:
 
 
 def cursor_name(prefix: str, remote: str) -> str:
-    """Returns the name of the cursor that records which messages were sent to another cluster.
+    """Returns the name of the cursor that records which messages were sent to cluster ``remote``.
 
     :param prefix: the value of the setting ``replicatorPrefix``
     """
@@ -66,7 +66,7 @@ def cluster_of_cursor(prefix: str, name: str) -> str | None:
 
 
 def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName | None:
-    """Returns the source topic of the topic ``name``, given its properties; None: it is no shadow topic.
+    """Returns the source topic of the topic ``name``, given its properties; None: no shadow topic.
 
     If the property of a partition contains a topic without a partition, the source is that topic's partition
     with the same index.

@@ -1,8 +1,8 @@
 """Offloaded ledgers: the formats and stores of Pulsar's tiered storage.
 
 Calls block on the network or on files, so they must run on a worker, never on the loop. The package does not
-know managed ledgers, policies or metadata: the caller records which ledgers are offloaded, and when one may
-be deleted.
+know managed ledgers, policies or metadata: the caller records which ledgers are offloaded, and decides
+when an offloaded ledger may be deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> Offlo
     """Returns the driver that offloads ledgers, and reads ledgers that it offloaded.
 
     :param name: the value of ``managedLedgerOffloadDriver``; upper and lower case do not matter
-    :param values: the driver's settings by Pulsar's names; missing and empty ones have their defaults
+    :param values: the driver's settings by Pulsar's names; missing and empty settings have their defaults
     :raises OffloadMisconfigured: the driver is not supported or not installed, or a setting is invalid
     """
     return driver_of(name, {}, values, cache)

@@ -5,7 +5,7 @@
     then entries: length (4) | entry id (8) | bytes
     then FE DC DE AD, again and again, to the length of the block
 
-Objects of several ledgers have the magic 26A66D32 and, at 28, the ledger id (8).
+In objects of several ledgers, the magic of a block is 26A66D32, and the ledger id (8) is at 28.
 
 Numbers are big-endian. One block is one part of a multipart upload. All blocks but the last have at least the
 configured length, and the last has no padding; readers accept any lengths.
@@ -193,7 +193,7 @@ def is_sound(data: memoryview, start: int, end: int) -> bool:
     caller calls :func:`verify`, which also accepts entries without a checksum.
 
     :param start: the offset of the entry in ``data``
-    :param end: the end of the entry
+    :param end: the offset of the end of the entry in ``data``
     """
     if end - start < _CHECKSUM.size:
         return False

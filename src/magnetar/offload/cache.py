@@ -36,7 +36,7 @@ class PieceCache:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of all pieces."""
+        """Returns the size of all pieces in bytes."""
         return self._bytes
 
     @property

@@ -92,9 +92,9 @@ class OffloadedLedger:
 
     entries: int
     entry_bytes: int
-    """The bytes of all entries, as in the length of the ledger."""
+    """The size of all entries in bytes, as in the length of the ledger."""
     stored_bytes: int
-    """The bytes of all objects or files."""
+    """The size of all objects or files in bytes."""
     blocks: int
 
 
@@ -110,7 +110,7 @@ class OffloadWriter(ABC):
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
         """Appends entries ``first_entry_id`` … in order and without gaps, and uploads each full block.
 
-        :return: the bytes of entries whose upload the store has confirmed by now
+        :return: the total size, in bytes, of the entries whose upload the store has confirmed by now
         :raises OffloadError: the upload failed
         :raises ValueError: ``first_entry_id`` is not the next entry
         """
@@ -153,7 +153,7 @@ class OffloadedReader(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """Bytes of all entries."""
+        """The size of all entries in bytes."""
 
     @property
     @abstractmethod

@@ -31,7 +31,7 @@ def without_bookies(
 ) -> LedgerRecord:
     """Returns the metadata of a closed ledger that was never stored on bookies.
 
-    :param length: the bytes of all entries
+    :param length: the size of all entries in bytes
     :param ctime_ms: the time when the ledger was created, in milliseconds since 1970-01-01 UTC
     """
     return LedgerRecord(
@@ -61,7 +61,7 @@ def check_complete(name: str, record: LedgerRecord, entries: int, length: int) -
     """Checks that an offload has written the whole ledger.
 
     :param name: the name of the object or folder, for errors
-    :param length: the bytes of all entries
+    :param length: the size of all entries in bytes
     :raises ValueError: the number of entries or bytes differs from the ledger's metadata
     """
     if (entries, length) != (record.last_entry_id + 1, record.length):

@@ -81,13 +81,13 @@ class MapWriter:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of both files."""
+        """Returns the size of both files together, in bytes."""
         return self._data.position + self._index.position
 
     def append(self, key: int, value: bytes | memoryview) -> None:
         """Appends a record.
 
-        :param key: greater than the previous key
+        :param key: the key, which must be greater than the previous key
         """
         if self._count % _INDEX_EVERY == 0:
             self._index.append(key, (_I64.pack(self._data.position),))
@@ -121,7 +121,8 @@ def plain_values(data: bytes, sync: bytes) -> PlainValues:
     """Returns the ``BytesWritable`` values of the complete, uncompressed records in a piece, up to the first
     record of another form or with a key out of sequence. A record with key -1 before these values is skipped.
 
-    :param data: begins with a record, or with a sync marker
+    :param data: the bytes of the piece, which begin with a record or with a sync marker
+    :param sync: the sync marker of the file
     """
     starts, ends = array("q"), array("q")
     first, following, at, wanted, size = 0, 0, 0, 0, len(data)
@@ -296,7 +297,8 @@ class SequenceReader:
 
 
 def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
-    """Returns pairs of a key and the offset, in the data file, of the group with this key; both ascend.
+    """Returns pairs of a key and the offset, in the data file, of the group with this key, in ascending
+    order.
 
     :param name: the name of the file, for errors
     :raises OffloadedLedgerDamaged: the file is not the index of a MapFile

@@ -267,7 +267,7 @@ class ObjectReader(PieceReader):
         return self._cache.get((self._name, start.position)) or self._fetched(start)
 
     def _fetched(self, start: PieceStart) -> Piece:
-        """Reads one or more pieces from ``start`` on and caches them; returns the first one."""
+        """Reads one or more pieces from ``start`` on and caches them; returns the first piece."""
         wanted = max(self._fetch_bytes, ENTRY_HEADER_BYTES + start.length)
         while True:
             end = min(start.position + wanted, start.end)

@@ -149,7 +149,7 @@ class S3Store:
     def put(self, name: str, data: bytes, metadata: Mapping[str, str]) -> None:
         """Stores an object in one request; the store checks its MD5.
 
-        :param metadata: as for :meth:`create_upload`
+        :param metadata: the object's metadata, as for :meth:`create_upload`
         """
         self._call(
             name,
@@ -246,7 +246,7 @@ def tag_of_parts(digests: Sequence[bytes]) -> str:
     """Returns the entity tag that S3 computes for an object of several parts, unless S3 encrypts the object
     with keys of its key management service.
 
-    :param digests: the MD5 of each part
+    :param digests: the MD5 digests of the parts, in the order of the parts
     """
     return f"{_md5(b''.join(digests)).hex()}-{len(digests)}"
 

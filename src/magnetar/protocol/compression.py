@@ -25,7 +25,7 @@ missing.
 def compress(codec: int, data: bytes) -> bytes:
     """Compresses a payload, of a single message or of a whole batch.
 
-    :param codec: a ``CompressionType``
+    :param codec: the codec, a value of ``CompressionType``
     :raises CompressionError: the codec is unknown, or its library is not installed
     """
     if codec == CompressionType.NONE:
@@ -38,7 +38,7 @@ def decompress(
 ) -> bytes:
     """Decompresses a payload to exactly ``uncompressed_size`` bytes.
 
-    :param codec: a ``CompressionType``; with NONE the size is ignored
+    :param codec: the codec, a value of ``CompressionType``; with NONE the size is ignored
     :param max_size: the maximum accepted ``uncompressed_size``
     :raises CompressionError: the data is damaged or of another size, the size is above ``max_size``, the
         codec is unknown, or its library is not installed

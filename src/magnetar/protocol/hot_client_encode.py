@@ -72,7 +72,7 @@ def encode_send(
     :param highest_sequence_id: the highest sequence id of a batch; -1: not a batch
     :param num_messages: the number of messages in the payload; omitted from the frame if it is 1
     :param metadata_head: serialized metadata before sequence id and publish time: the producer's name
-    :param publish_time: milliseconds since 1970
+    :param publish_time: the publish time, in milliseconds since 1970
     :param metadata_tail: serialized metadata after sequence id and publish time
     """
     out = bytearray(_SEND_ROOM + len(metadata_head) + len(metadata_tail) + len(payload))
@@ -143,7 +143,7 @@ def encode_acks(
 ) -> bytearray:
     """Encodes one ACK frame for the ids at [first, first + count) of the arrays.
 
-    :param ack_type: 0 individual, 1 cumulative
+    :param ack_type: the type of acknowledgement: 0 individual, 1 cumulative
     :param request_id: the id of a request for an answer; -1: no answer is requested
     """
     out = bytearray(_ACK_ROOM + _ACK_ID_ROOM * count)

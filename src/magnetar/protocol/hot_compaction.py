@@ -38,7 +38,7 @@ class LatestKeys:
     """
 
     def __init__(self, retain_keyless: bool) -> None:
-        """:param retain_keyless: whether messages without a key stay"""
+        """:param retain_keyless: whether compaction keeps messages without a key"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
         """By shelf and key: the number of the latest message with this key."""

@@ -170,7 +170,7 @@ def encode_messages(
 
     i runs over [first, first + count); the ids of these entries ascend from ``first_entry_id``.
 
-    :param epoch: the consumer's epoch; a negative one is omitted from the frames
+    :param epoch: the consumer's epoch; a negative epoch is omitted from the frames
     """
     end = first + count
     out = bytearray(_messages_room(starts, ends, first, end))
@@ -393,7 +393,7 @@ def message_head(
 ) -> bytes:
     """Encodes a MESSAGE frame of a first delivery up to its entry of ``size`` bytes.
 
-    :param epoch: the consumer's epoch; -1: none
+    :param epoch: the consumer's epoch; -1: the frame has no epoch
     """
     out = bytearray(_MESSAGE_ROOM)
     end = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)

@@ -31,8 +31,8 @@ class KeyRouting:
     """Entries of one run, grouped by consumer; the object is reused for each run.
 
     Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indices of entries, ascending within a group),
-    ``entry_ids``, ``sorted_sizes`` (the number of messages of each entry) and ``packed`` (``slot << 32 |
-    messages``). Group 0 has the entries without a consumer, group k + 1 the entries of consumer k.
+    ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 has the
+    entries without a consumer, group k + 1 the entries of consumer k.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -142,7 +142,7 @@ def key_slots(
 ) -> None:
     """Writes the slots of entries [first, first + count) to ``out[0:count]``.
 
-    :param modulo: :data:`RING_SLOTS` or :data:`RANGE_SLOTS`
+    :param modulo: the modulo of the subscription: :data:`RING_SLOTS` or :data:`RANGE_SLOTS`
     """
     index = 0
     while index < count:
@@ -240,7 +240,7 @@ def _decoded(key: bytes) -> bytes:
 
 
 def _murmur3(data: bytes, size: int) -> int:
-    """Returns MurmurHash3 x86 32 bit with seed 0, unsigned."""
+    """Returns the hash of ``size`` bytes by MurmurHash3 (x86, 32 bits, seed 0), unsigned."""
     value = 0
     position = 0
     whole = size - (size & 3)

@@ -22,7 +22,7 @@ DONE = 0
 UNKNOWN_SCHEMA = 1
 """The remote version of the entry's schema is not known yet."""
 TOO_LARGE = 2
-"""With the additions, the entry is larger than the remote broker accepts."""
+"""With the additions to its metadata, the entry is larger than the remote broker accepts."""
 
 NO_POSITION = -1
 """The ledger id of entries that are not stored: they are sent without a source position."""

@@ -1,7 +1,7 @@
 """Inline KEY_VALUE messages, with key and value in the payload; and KEY_VALUE schemas.
 
-The schema definitions of key and value are joined like keys and values; their names, types and properties are
-in the properties of the schema, under the names that Pulsar's clients use.
+The schema definitions of key and value are joined like keys and values. The names, types and properties of
+both are in the properties of the schema, under the names that Pulsar's clients use.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def is_separated(properties: Mapping[str, str]) -> bool:
 
 
 def kind_of(properties: Mapping[str, str], side: str) -> str:
-    """Returns the type of one of :data:`SIDES`, by its name in the admin interface; ``BYTES`` if no type is
-    stated.
+    """Returns the type of the key or value (``side``, one of :data:`SIDES`), as the admin interface names it;
+    ``BYTES`` if no type is stated.
     """
     return properties.get(_KIND.format(side)) or "BYTES"
 

@@ -155,7 +155,7 @@ def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
 
 
 def chunks_follow(metadata: MessageMetadata) -> bool:
-    """Whether an entry with this metadata is a chunk, but not the last one of its message."""
+    """Whether an entry with this metadata is a chunk, but not the last chunk of its message."""
     return metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1
 
 

@@ -1,5 +1,5 @@
-"""A shortcut for the interpreted form of ``hot_decode``: frames that repeat the previous one except for one
-id.
+"""A shortcut for the interpreted form of ``hot_decode``: frames that equal the previous frame except for
+one id.
 
 Producers count sequence ids up by one, and consumers acknowledge entry after entry, so most commands equal
 their predecessor in all bytes except the low seven bits of that id. Comparing bytes in bulk is several times
@@ -120,7 +120,7 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
 
 def is_plain(buffer: bytes, start: int, end: int) -> bool:
     """Whether an entry's metadata certainly lacks ``num_messages_in_batch``, ``deliver_at_time``,
-    ``marker_type`` and the id of a transaction, because no byte equals one of their tags."""
+    ``marker_type`` and the id of a transaction, because no byte equals the tag of such a field."""
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")

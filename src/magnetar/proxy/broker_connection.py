@@ -53,7 +53,7 @@ class BrokerConnection:
         *,
         hand_over: bool,
     ) -> None:
-        """:param connect: the CONNECT command
+        """:param connect: the CONNECT command for the broker
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
         :param hand_over: whether to stop reading after CONNECTED, because a tunnel takes over
         """

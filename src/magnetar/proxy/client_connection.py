@@ -255,8 +255,8 @@ class ClientConnection:
                     self._take()
 
     async def _answer_large(self, command: BaseCommand) -> None:
-        """Sends large answers one at a time, each after the client has read the previous one, because they
-        can have megabytes.
+        """Sends large answers one at a time, each after the client has read the previous one, because large
+        answers can have megabytes.
         """
         async with self._large:
             if self._full:

@@ -274,7 +274,7 @@ def _leaves_its_place(path: str) -> bool:
 
 
 def _joined(url: str, location: str) -> str:
-    """Returns the target of a redirect.
+    """Returns the URL to which a broker redirects a request for ``url``.
 
     :raises TargetDenied: the location is malformed
     """

@@ -156,7 +156,7 @@ async def _owner(service: ProxyService, client: ClientConnection, command: BaseC
 
 
 def _redirect(service: ProxyService) -> BaseCommand:
-    """Returns a redirect of the client to any broker.
+    """Returns a lookup answer that redirects the client to any broker.
 
     :raises _Failed: no broker is available
     """
@@ -172,9 +172,9 @@ def _redirect(service: ProxyService) -> BaseCommand:
 
 
 def _through_proxy(url: str) -> BaseCommand:
-    """Returns a lookup answer with one URL in both fields: the address without TLS, and the one with TLS.
+    """Returns a lookup answer with one URL in both fields: the address without TLS, and the address with TLS.
 
-    The client may use TLS to the proxy even if the proxy uses none to the brokers, and the other way round.
+    The client may use TLS to the proxy even if the proxy uses no TLS to the brokers, and vice versa.
     """
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse

@@ -44,7 +44,7 @@ class ProxyOptions:
     forward_credentials: bool = False
     """Whether to forward the clients' credentials to brokers."""
     refresh_seconds: float = 60.0
-    """Time before the expiry of a client's credentials at which new ones are requested, in seconds."""
+    """Time before the expiry of a client's credentials at which new credentials are requested, in seconds."""
     connections: int = 10_000
     """Maximum number of connections; 0: no limit."""
     connections_of_address: int = 0

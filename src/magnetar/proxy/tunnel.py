@@ -59,8 +59,8 @@ class Tunnel:
     def __init__(
         self, loop: Loop, client: Transport, broker: Transport, gone: Callable[[Tunnel], object]
     ) -> None:
-        """:param client: a transport whose reading is paused
-        :param broker: a transport whose reading is paused
+        """:param client: the client's transport, whose reading is paused
+        :param broker: the broker's transport, whose reading is paused
         :param gone: called once, when both sides have disconnected
         """
         self._loop = loop

@@ -21,7 +21,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class NotAnswered(Exception):
-    """An address does not answer, or its answer is not HTTP."""
+    """The server at an address does not answer, or its answer is not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

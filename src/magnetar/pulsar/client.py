@@ -210,7 +210,7 @@ class Client:
         :param log_conf_file_path: no effect, as in the official client
         :param use_tls: no effect, as in the official client: the service URL decides
         :param tls_trust_certs_file_path: PEM file with the trusted CA certificates; None: the system's CAs
-        :param tls_validate_hostname: whether a broker's certificate must match its host name
+        :param tls_validate_hostname: whether a broker's certificate must match the broker's host name
         :param logger: a ``logging.Logger``, ConsoleLogger or FileLogger; None: the loggers below
             ``magnetar.client``, as the program configures them
         :raises ValueError: an argument has the wrong type, or the URL is malformed

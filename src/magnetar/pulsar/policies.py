@@ -282,7 +282,10 @@ class PemKeyReader(key_readers.CryptoKeyReader):
     """Encryption keys in PEM files."""
 
     def __init__(self, public_key_path: str, private_key_path: str) -> None:
-        """:raises ValueError: an argument is not a string"""
+        """:param public_key_path: PEM file with the public key, with which producers encrypt
+        :param private_key_path: PEM file with the private key, with which consumers decrypt
+        :raises ValueError: an argument is not a string
+        """
         check_type(str, public_key_path, "public_key_path")
         check_type(str, private_key_path, "private_key_path")
         super().__init__(public_key_path, private_key_path)

@@ -48,7 +48,7 @@ class Credentials:
     certificate: PeerCertificate | None = None
     """The client's TLS certificate; None if the connection has no TLS or the client sent no certificate."""
     again: bool = False
-    """Whether the credentials were accepted before, and the broker checks that they are still valid."""
+    """Whether the credentials were accepted before, and the broker now checks that they are still valid."""
 
     @property
     def host(self) -> str:
@@ -74,8 +74,8 @@ class Provider(Protocol):
         ...
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
-        """Returns the role of credentials. The call may take long; it is cancelled when the client
-        disconnects.
+        """Returns the role to which the credentials belong. The call may take long; it is cancelled when the
+        client disconnects.
 
         :raises AuthenticationFailure: the credentials are not valid; the client gets the message, which must
             not reveal valid credentials

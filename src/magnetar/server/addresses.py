@@ -55,7 +55,7 @@ class BindAddress:
 
     @property
     def option(self) -> str:
-        """The setting or command-line option that changes the port."""
+        """The name of the setting or command-line option that changes the port."""
         return _OPTIONS.get(self.scheme, "another port in the settings, or")
 
 
@@ -276,7 +276,7 @@ def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
 def hosts_of_broker(settings: Settings, host: str) -> Hosts:
     """Returns the host names under which HTTP requests may address this broker.
 
-    :param host: the advertised address
+    :param host: the host that the broker advertises
     :raises SettingsContradict: an allowed name is malformed, or listeners contradict each other
     """
     told = advertised(settings, host, {})

@@ -262,7 +262,7 @@ def _stopped(data_dir: Path) -> Source:
 
 
 def _look(source: Source, folder: BackupFolder | None) -> BackupTaken:
-    """Returns the files that a backup would copy, without computing their checksums."""
+    """Returns what a backup would contain and which files it would copy, without computing checksums."""
     reuse = _Reuse(source, folder)
     files = [reuse.find(file) or _sized(file) for file in source.files]
     number = folder.listed[-1].number + 1 if folder is not None and folder.listed else 1

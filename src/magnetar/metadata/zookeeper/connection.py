@@ -92,7 +92,7 @@ class ZooKeeperConnection:
             self.send_apart(PING_XID, Operation.PING, b"")
 
     def open(self, packet: bytes) -> None:
-        """Sends the first request."""
+        """Sends ``packet``, the first request of the connection, which has no header."""
         self._write(packet)
 
     def end(self, reason: str) -> None:

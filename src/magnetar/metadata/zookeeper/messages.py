@@ -164,7 +164,7 @@ def create(path: str, value: bytes, *, ephemeral: bool = False, sequential: bool
 def delete(path: str, version: int) -> bytes:
     """Returns a request DELETE or CHECK, which have the same form; CHECK only occurs in a MULTI.
 
-    :param version: the expected version; -1: any
+    :param version: the version that the node must have; -1: any version
     """
     into = bytearray()
     put_text(into, path)
@@ -175,7 +175,7 @@ def delete(path: str, version: int) -> bytes:
 def set_data(path: str, value: bytes, version: int) -> bytes:
     """Returns the request SET_DATA.
 
-    :param version: the expected version; -1: any
+    :param version: the version that the node must have; -1: any version
     """
     into = bytearray()
     put_text(into, path)
@@ -203,8 +203,8 @@ def add_watch(path: str) -> bytes:
 def set_watches(last_zxid: int, recursive: Sequence[str]) -> bytes:
     """Returns the request that sets the watches of a session on a new connection.
 
-    :param last_zxid: the last transaction that the session has seen
-    :param recursive: the paths that are watched with all paths below
+    :param last_zxid: the id of the last transaction that the session has seen
+    :param recursive: the paths that are watched together with all paths below them
     """
     into = bytearray()
     put_long(into, last_zxid)

@@ -1,4 +1,4 @@
-"""A session with a ZooKeeper ensemble, which survives its connections and knows when it may have expired.
+"""A session with a ZooKeeper ensemble. The session survives its connections, and knows when it may expire.
 
 The server counts the session timeout from the time at which it received the last answered request, or from a
 later time. The session counts as lost if 5/6 of the timeout have passed since the last answered request was

@@ -1,4 +1,4 @@
-"""Schemas: they encode values as payloads and decode payloads, and the client declares them to the broker."""
+"""Schemas, which encode values as payloads and decode payloads, and which clients declare to brokers."""
 
 from __future__ import annotations
 

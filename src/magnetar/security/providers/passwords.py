@@ -280,8 +280,8 @@ class CertificateProvider:
 
 
 def common_name(certificate: PeerCertificate) -> str:
-    """Returns the CN of the certificate's subject, the most specific one of several; empty: the subject has
-    no CN.
+    """Returns the CN of the certificate's subject, the most specific CN if there are several; empty: the
+    subject has no CN.
     """
     subject = certificate.get("subject")
     found = ""

@@ -234,7 +234,7 @@ class TokenProvider:
 
 def _loader(options: SecurityOptions) -> tuple[str, Callable[[bytes], TokenKey]]:
     """Returns the name of the setting with the key, and the parser of the key; a secret key takes precedence
-    over a public one."""
+    over a public key."""
     if options.text("tokenSecretKey"):
         return "tokenSecretKey", secret_key
     if not options.text("tokenPublicKey"):
