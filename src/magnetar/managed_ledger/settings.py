@@ -10,11 +10,11 @@ from magnetar.ledger.interface import Quorums
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """How long acknowledged entries are kept. If a limit is 0, acknowledged entries are not kept at all; -1:
-    no limit.
+    """How long acknowledged entries are kept. If either limit is 0, acknowledged entries are not kept at all;
+    a limit of -1 means no limit.
 
-    A ledger is deleted when it has been closed for more than ``time_ms``, or when the other ledgers still
-    have at least ``size_bytes``.
+    A ledger with acknowledged entries only is deleted when it has been closed for more than ``time_ms``, or
+    when the other ledgers still have at least ``size_bytes``.
     """
 
     time_ms: int = 0

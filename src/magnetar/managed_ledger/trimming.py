@@ -164,7 +164,7 @@ class Trimmer:
             await self._record.let_go(summary)
 
     async def truncate(self) -> None:
-        """Deletes all entries that durable cursors have consumed, regardless of retention.
+        """Deletes all ledgers that no durable cursor needs any more, regardless of retention.
 
         :raises LedgerError: no new ledger can be created
         :raises ManagedLedgerError: a cursor cannot be written

@@ -124,7 +124,7 @@ def _put_metadata(
 
 
 def _finish_send(out: bytearray, command_end: int, metadata_end: int, size: int) -> None:
-    """Writes the sizes and the magic number."""
+    """Writes the sizes and the magic number of a SEND frame, but not its checksum."""
     _put_size(out, 0, size - 4)
     _put_size(out, 4, command_end - 8)
     out[command_end] = 0x0E

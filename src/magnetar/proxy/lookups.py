@@ -186,7 +186,11 @@ def _through_proxy(url: str) -> BaseCommand:
 
 
 def failure(kind: int, request_id: int, code: int, reason: str) -> BaseCommand:
-    """Returns the answer to a failed request."""
+    """Returns the error answer to a request.
+
+    :param kind: the type of the request's command
+    :param code: the ``ServerError``
+    """
     if kind == BaseCommand.LOOKUP:
         answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
         response = answer.lookupTopicResponse

@@ -112,7 +112,7 @@ class AutoClusterFailover:
             cluster is used
         :param switch_back_threshold: number of consecutive successful probes of the primary before it is used
             again
-        :raises ValueError: an argument has the wrong type, or a number is not above 0
+        :raises ValueError: an argument has the wrong type, there is no secondary, or a number is not above 0
         """
         self.primary = check_type(ServiceInfo, primary, "primary")
         self.secondary = list(check_type(list, secondary, "secondary"))

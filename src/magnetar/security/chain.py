@@ -52,7 +52,8 @@ class ProviderChain:
         authenticate_original: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        """:param anonymous_role: the role of clients without credentials; empty: such clients are refused
+        """:param anonymous_role: the role of clients without credentials or with an unknown method; empty:
+            such clients are refused
         :param proxy_roles: returns the current roles of proxies
         :param authenticate_original: whether proxies must forward the credentials of their clients
         :param names: the names of the providers, for metrics; empty: the names of their classes

@@ -53,7 +53,7 @@ class KeySource:
 
 
 def key_source(text: str) -> KeySource:
-    """Returns the source that the value of a setting describes: ``file:…``, ``data:…;base64,…``, the path of
+    """Returns the source that the value of a setting describes: ``file:…``, ``data:…``, the path of
     an existing file, or base64.
 
     :raises UnusableKey: the value has another form

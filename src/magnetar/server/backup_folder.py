@@ -214,7 +214,8 @@ class BackupFolder:
         return found
 
     def remove_unused(self) -> None:
-        """Removes the files that belong to no backup, if their names follow this program's pattern."""
+        """Removes the files in ``files/``, and the manifests and lists, that belong to no backup; other files
+        stay."""
         for path in self.unused():
             ours = path.parent.name == _FILES or path.name.startswith(("backup-", LIST_NAME))
             if ours and path.is_file():
