@@ -19,7 +19,6 @@ def _topic(call: Call, what: str, *pieces: object) -> str:
 
     :param what: the segment of the path that names the kind of the request
     :param pieces: the segments after the topic, not yet percent-encoded
-
     :raises InvalidName: the topic name is not valid
     """
     name = TopicName.parse(str(call["topic"]))

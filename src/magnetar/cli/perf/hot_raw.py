@@ -358,7 +358,6 @@ class RawReceiver:
 
         :param buffer: the received bytes; entry i is ``buffer[starts[i]:ends[i]]``
         :param batch_sizes: the number of messages in each entry; 0: the entry is not a batch
-
         :param now: the present time, in nanoseconds since 1970
         """
         index = 0
