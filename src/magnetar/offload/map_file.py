@@ -113,13 +113,14 @@ class PlainValues(NamedTuple):
     starts: array[int]
     ends: array[int]
     wanted: int
-    """The number of bytes that the piece must have to contain its incomplete last record completely; 0: no
-    record is incomplete."""
+    """The size in bytes that the piece must have to contain the whole of its last record; 0: the piece has no
+    incomplete record."""
 
 
 def plain_values(data: bytes, sync: bytes) -> PlainValues:
     """Returns the ``BytesWritable`` values of the complete, uncompressed records in a piece, up to the first
-    record of another form or with a key out of sequence. A record with key -1 before these values is skipped.
+    record that has another form or whose key is out of sequence. A record with key -1 before these values is
+    skipped.
 
     :param data: the bytes of the piece, which begin with a record or with a sync marker
     :param sync: the sync marker of the file

@@ -140,9 +140,10 @@ def _look(
 
 
 def _position_at(buffer: bytes, position: int, end: int) -> int:
-    """Returns where the value of the property in [position, end) begins; -1: it is another property.
+    """Returns where the value of the source position begins in the property at [position, end).
 
-    All clients write key and value in this order; both are short.
+    Returns -1 for a property with another key, and ``end`` if the value does not directly follow the key, as
+    all clients write it.
     """
     if position < 0 or end - position < _KEY_SIZE + 4:
         return -1

@@ -435,7 +435,7 @@ def _put_frame(
 
 
 def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
-    """Writes the field of SEND with the position in the source of a shadow topic."""
+    """Writes the message id field of SEND: the entry's position in the source of a shadow topic."""
     out[position] = 0x4A
     out[position + 2] = 0x08
     end = _put_varint(out, position + 3, ledger_id)
@@ -446,7 +446,7 @@ def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int
 
 
 def _put_source(out: bytearray, position: int, ledger_id: int, entry_id: int) -> int:
-    """Writes the property with the position in the source topic."""
+    """Writes the property that contains the entry's position in the source topic."""
     ledger_digits, entry_digits = _digits(ledger_id), _digits(entry_id)
     size = len(_SOURCE)
     out[position] = 0x22
@@ -488,7 +488,7 @@ def _digits(value: int) -> int:
 def _copy(
     run: ReplicationRun, out: bytearray, at: int, buffer: bytes, source: bytes, position: int, end: int
 ) -> int:
-    """Copies fields of the metadata; returns the position after them in ``out``."""
+    """Copies metadata fields with the remote schema version, without transaction ids; returns their end."""
     if run.plain:
         out[at : at + end - position] = source[position:end]
         return at + end - position

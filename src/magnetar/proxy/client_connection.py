@@ -72,7 +72,8 @@ class ClientConnection:
         self._pauses = 0
         self._large = Mutex(self._loop)
         self._full = False
-        """Whether the client does not read the data that the proxy sends."""
+        """Whether the client's write buffer is full, because the client does not read what the proxy
+        sends."""
         self._room: Future[None] | None = None
         self._timer: Cancellable | None = None
         self._heard = False
