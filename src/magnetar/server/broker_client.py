@@ -1,4 +1,4 @@
-"""Connections of a broker to other brokers: clients and HTTP requests with the credentials in its
+"""Connections of a broker to other brokers: clients and HTTP requests with the credentials in the broker's
 settings.
 """
 
@@ -66,7 +66,9 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
-    """Returns a function that produces HTTP headers with credentials."""
+    """Returns a function that produces HTTP headers with the credentials of ``authentication``; None: no
+    headers.
+    """
 
     async def auth_headers() -> Mapping[str, str]:
         if authentication is None:
@@ -79,8 +81,8 @@ def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentic
 
 
 def client_io(io: Io, loop: asyncio.AbstractEventLoop) -> ClientIo:
-    """Returns the I/O interfaces for a client inside a broker, which shares the broker's interfaces where
-    possible.
+    """Returns the I/O interfaces for a client inside a broker: clock, randomness and network are those of
+    ``io``.
 
     :param loop: the loop of ``io``
     """
@@ -99,6 +101,8 @@ def own_client(
     :param at: a broker's addresses
     :param tls: the checks of brokers' certificates
     :param connections: number of connections to each broker
+    :raises ServiceNotReady: the broker has no address for TLS, or none for plain text, whichever
+        ``brokerClientTlsEnabled`` requires
     :raises InvalidUrl: the address is not a binary service URL
     """
     authentication = _authentication(settings)
@@ -126,10 +130,12 @@ def own_client(
 def way_to(
     io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
 ) -> Way:
-    """Returns the means to reach another cluster: its addresses and credentials, from the cluster's record or
-    the settings (``brokerClient…``).
+    """Returns the means to reach another cluster: a client, and a function for HTTP requests. The addresses
+    are from the cluster's record, the credentials from the record or else from the settings
+    (``brokerClient…``).
 
-    :param record: Pulsar's ``ClusterData``
+    :param name: name of the cluster, for errors
+    :param record: the cluster's record, Pulsar's ``ClusterData``
     :raises ServiceNotReady: a field of the record is missing or not supported; the message names the field
     """
     tls = bool(record.get("brokerClientTlsEnabled")) or settings.broker_client_tls_enabled
@@ -192,7 +198,7 @@ def _secured(
     authentication: Authentication | None,
     record: Mapping[str, object],
 ) -> TlsClientNetwork:
-    """Returns the network with TLS.
+    """Returns the network for TLS connections to another cluster, whose record is ``record``.
 
     :raises SettingsContradict: a file cannot be used
     """

@@ -1,5 +1,6 @@
-"""The process of a broker: event loop, signals, the line that announces that it serves, and an orderly
-stop."""
+"""The process of a broker: event loop, signals, the line that announces that the broker serves, and an
+orderly stop.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +87,9 @@ class BrokerSurroundings:
     advertised_host: str
     """The advertised host; an IPv6 address is in brackets."""
     http_ports: Mapping[str, int]
-    """The actual HTTP ports, by ``http`` and ``https``."""
+    """The actual HTTP ports, by scheme (``http``, ``https``)."""
     bind_addresses: Sequence[BindAddress]
-    """The addresses of the binary protocol to listen on."""
+    """The addresses to listen on for the binary protocol."""
     tls: ListenerTls | None = None
     """The TLS contexts; None: no bind address uses TLS."""
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
@@ -116,7 +117,9 @@ class Broker(Protocol):
 
     @property
     def binary_ports(self) -> Mapping[str, int]:
-        """The actual ports of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
+        """The actual ports of bind addresses without a listener name, by scheme (``pulsar``,
+        ``pulsar+ssl``).
+        """
         ...
 
     @property

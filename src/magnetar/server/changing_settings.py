@@ -54,7 +54,7 @@ class ChangingSettings(Generic[S, T]):
         self.now = read(of_file)
 
     def changeable(self, names: Iterable[str]) -> Mapping[str, Changeable]:
-        """Returns, by name, the functions that check and apply changes of these settings."""
+        """Returns, by name, the functions that check and apply changes of the settings ``names``."""
         return {name: Changeable(partial(self._take, name), partial(self._check, name)) for name in names}
 
     def _check(self, name: str, text: str) -> None:
@@ -103,7 +103,7 @@ class BrokerOptions:
         self.dynamic = self._changing.changeable(own)
         """The settings that can change at run time, and the functions that apply their changes."""
         self.refused = unchangeable(cluster=cluster)
-        """Settings that Pulsar can change at run time, and the reasons why this broker cannot."""
+        """Settings that Pulsar can change at run time but this broker cannot, each with the reason."""
 
     @property
     def now(self) -> Settings:
@@ -124,8 +124,8 @@ def changeable_names(*, cluster: bool) -> list[str]:
 
 
 def unchangeable(*, cluster: bool) -> Mapping[str, str]:
-    """Returns the settings that Apache Pulsar can change at run time, and the reasons why this broker
-    cannot.
+    """Returns the settings that Apache Pulsar can change at run time but this broker cannot, each with the
+    reason.
     """
     changeable = changeable_names(cluster=cluster)
     return {

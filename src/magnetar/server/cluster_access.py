@@ -53,8 +53,9 @@ class MetadataAccess(NamedTuple):
 
 
 def cluster_access(settings: ClusterSettings) -> MetadataAccess:
-    """Returns the access to the local metadata store and to the configuration store. As in Pulsar, the local
-    store's file also applies to the configuration store, unless that store has a file of its own.
+    """Returns the access to the local metadata store and to the configuration store. As in Pulsar, the
+    configuration file for ZooKeeper's client at the local store also applies to the configuration store,
+    unless a separate file is set for the configuration store.
 
     :raises SettingsContradict: a file cannot be used, or the user for ZooKeeper is malformed
     """
@@ -144,7 +145,7 @@ def bookie_network(loop: asyncio.AbstractEventLoop, settings: ClusterSettings) -
 
     As with Apache's client, any certificate of a trusted issuer is accepted; its host name is not checked.
 
-    :raises SettingsContradict: the files cannot be used
+    :raises SettingsContradict: the files for TLS cannot be used
     """
     if not settings.bookkeeper_tls_client_authentication:
         return None
@@ -177,7 +178,10 @@ def _files(settings: ClusterSettings) -> TlsFiles:
 
 
 def _is_store(name: str, kind: str) -> bool:
-    """Whether the file is PKCS12 rather than PEM."""
+    """Whether ``kind``, the value of the setting ``name``, is PKCS12 rather than PEM.
+
+    :raises SettingsContradict: the value is neither PKCS12 nor PEM
+    """
     if kind.upper() in ("PEM", "PKCS12"):
         return kind.upper() == "PKCS12"
     raise SettingsContradict(f"{name}={kind} is not supported; use PEM or PKCS12")

@@ -56,7 +56,7 @@ def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
 
 
 class ClusterBroker(ServingBroker):
-    """See :class:`magnetar.server.broker_process.Broker`.
+    """A broker on ZooKeeper and BookKeeper; see :class:`magnetar.server.broker_process.Broker`.
 
     The process ends when its ZooKeeper session is lost, because other brokers can own its topics from then
     on.
@@ -255,8 +255,9 @@ class ClusterBroker(ServingBroker):
 
 
 class _InBookKeeper:
-    """Storage statistics of a broker on BookKeeper: only its own writes, because the bookies report disk
-    space."""
+    """Storage statistics of a broker on BookKeeper: only what the broker's BookKeeper client knows, because
+    the bookies themselves report disk space.
+    """
 
     def __init__(self, store: BookKeeperLedgerStore) -> None:
         self._store = store

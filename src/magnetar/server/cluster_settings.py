@@ -31,7 +31,7 @@ class MetadataPlaces(NamedTuple):
     local: EnsembleAddress
     configuration: EnsembleAddress
     bookkeeper: EnsembleAddress
-    """The ensemble with BookKeeper's metadata, without a path."""
+    """The address of the ZooKeeper ensemble with BookKeeper's metadata, without a path."""
     ledgers: str
     """The path of the ledgers' metadata in the ensemble :attr:`bookkeeper`."""
 

@@ -55,7 +55,8 @@ async def set_up_cluster(
 ) -> None:
     """Creates the metadata nodes that are missing.
 
-    :param bookkeeper: the ensemble with the bookies' metadata, with the path of the ledgers
+    :param bookkeeper: the address of the ZooKeeper ensemble with the bookies' metadata, including the path of
+        the ledgers' metadata
     :param own_bookkeeper: whether to also create the bookies' metadata, below :data:`LEDGERS` in ``local``
     :raises SetupContradicts: a node already has another value
     :raises MetadataError: a store refused the request
@@ -85,7 +86,8 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
 
 
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
-    """Returns the ensemble with the metadata of existing bookies, with the path of their ledgers.
+    """Returns the address of the ZooKeeper ensemble with the metadata of existing bookies, including the path
+    of the ledgers' metadata.
 
     :raises ValueError: the string is not a ZooKeeper address
     """
@@ -102,7 +104,9 @@ def bookkeeper_of(service_uri: str) -> EnsembleAddress:
 
 
 async def _make_functions(local: MetadataStore, setup: ClusterSetup, bookkeeper: EnsembleAddress) -> None:
-    """Creates the nodes for packages and state of Pulsar Functions, which the same bookies store."""
+    """Creates the nodes for packages and state of Pulsar Functions; the cluster's bookies store packages and
+    state.
+    """
     if setup.storage_containers > 0:
         await _make(local, "/stream/metadata", b"\x08" + _varint(setup.storage_containers))
         await _make(local, "/stream/assignment", b"")
@@ -165,11 +169,12 @@ async def _make_json(
     check: bool = False,
     joins: str = "",
 ) -> None:
-    """Creates a record; an existing record is kept, but its list ``joins`` gets the items that it lacks.
+    """Creates a record. If the record exists, only adds the items that the existing list ``joins`` lacks.
 
     :param check: whether an existing record must have the same values
-    :param joins: name of a list in the record to which clusters that share a configuration store add items;
-        empty: no list
+    :param joins: name of a list in the record, to which each cluster that shares the configuration store adds
+        items; empty: no list
+    :raises SetupContradicts: ``check`` is true, and the existing record has other values
     """
     while True:
         node = await store.get(path)

@@ -39,7 +39,7 @@ _TELL_SECONDS = 10.0
 _BOOKIES_ASKED = 10
 _SIZE_CHECK = "magnetar/size-check"
 """The purpose that the custom metadata of a size check's ledger states. If a crash prevents the deletion of
-the ledger, it remains as an orphan.
+the ledger, the ledger remains as an orphaned ledger.
 """
 _METADATA_BYTES = 8 * 1024
 """Space for metadata, in bytes: the large entry of the size check is larger than the maximum message size by
@@ -138,7 +138,7 @@ class BookiesMetadata(NamedTuple):
     metadata: MetadataStore
     root: str
     other: MetadataStore | None
-    """A separate store, which the caller closes; None: the cluster's local store."""
+    """A separate store, which the caller closes; None: the metadata is in the cluster's local store."""
 
 
 async def open_bookies_metadata(
@@ -189,7 +189,7 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
     such an entry in one new ledger after another, and store no further message of the topic.
 
     :param max_message_size: maximum message size of the broker, in bytes
-    :raises SettingsContradict: bookies store a small entry, but not a large one
+    :raises SettingsContradict: bookies store a small entry, but not an entry of the maximum message size
     :raises LedgerError: the ledger of the check cannot be deleted
     :raises MetadataError: the metadata store does not answer
     """

@@ -1,4 +1,4 @@
-"""Checks a configuration file: whether a process would start with the file, and how it handles each
+"""Checks a configuration file: whether a process would start with the file, and how the process handles each
 setting.
 """
 

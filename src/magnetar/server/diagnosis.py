@@ -55,8 +55,8 @@ only reads the state of the clock."""
 
 
 def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
-    """Checks the machine for a broker with these settings, and yields each finding as soon as it is known. If
-    the settings cannot be used, this is the only finding.
+    """Checks the machine for a broker with the given settings, and yields each finding as soon as it is
+    known. If the settings cannot be used, the error about the settings is the only finding.
 
     :param config: a ``standalone.conf`` or ``broker.conf``; None: the default settings
     :param data_dir: the data directory of a standalone broker; it need not exist
@@ -183,7 +183,7 @@ def sync_speed(data_dir: Path) -> Finding:
 
 
 def _syncs(folder: str) -> list[float]:
-    """Returns the durations of commits of one block, in seconds."""
+    """Returns the duration of each measured commit, in seconds; a commit writes one block (4 KiB)."""
     file = RealDisk(folder).open("commits", create=True)
     try:
         file.allocate(_SYNCS * len(_BLOCK))

@@ -2,8 +2,8 @@
 
 A store alone cannot detect that the other store is missing, older, or another broker's; and ledgers without a
 metadata record would count as orphaned. Therefore the ledgers contain a journal of the metadata, and the
-metadata contains the id of the ledger store. Each store also records the latest state of the other: the
-journal the last change of the metadata, and the metadata the next ledger id.
+metadata contains the id of the ledger store. Each store also records the latest state of the other store: the
+journal contains the number of the last change of the metadata, and the metadata contains the next ledger id.
 """
 
 from __future__ import annotations

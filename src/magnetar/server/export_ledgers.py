@@ -117,7 +117,7 @@ class MappingFile:
 
 def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
     """Exports topics, or only checks the export. Returns whether all topics were or can be exported; ``say``
-    receives the reasons.
+    receives a sentence about each topic, with the reason if the topic is refused.
 
     :raises NotExported: the source or the target cannot be opened, or another process interfered
     :raises LedgerError: entries cannot be read or written

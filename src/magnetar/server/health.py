@@ -21,7 +21,9 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 _TOPIC = "healthcheck"
 _SECONDS = 58.0
-"""Timeout of the check in seconds, slightly less than that of admin clients, so that they get the reason."""
+"""Timeout of the check in seconds; slightly less than the timeout of admin clients, so that a client gets the
+reason of a failure.
+"""
 
 
 class HealthCheck:

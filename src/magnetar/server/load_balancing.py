@@ -293,7 +293,9 @@ def _of_load(name: str) -> bool:
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.reporter.Host`; values that Linux does not report are 0."""
+    """The load of a Linux machine (see :class:`magnetar.broker.load.reporter.Host`); values that Linux does
+    not report are 0.
+    """
 
     def __init__(self, nic_gbps: float | None) -> None:
         """:param nic_gbps: the total speed of all network cards, in Gbit/s; None: the speed that the system
@@ -343,8 +345,8 @@ def _resident_bytes() -> int:
 
 
 def _memory_bytes() -> int:
-    """Returns the memory of the machine in bytes, or the limit of the process's control group if it is
-    lower.
+    """Returns the memory of the machine in bytes, or the limit of the process's control group if this limit
+    is lower.
     """
     total = os.sysconf("SC_PHYS_PAGES") * _PAGE
     confined = _number(Path("/sys/fs/cgroup/memory.max"))

@@ -89,8 +89,9 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 async def serve_until_signal(
     loop: asyncio.AbstractEventLoop, start: Coroutine[object, None, S], say: Callable[[S], None]
 ) -> int:
-    """Runs ``start``, passes its result to ``say``, and stops at the first signal, also during the start.
-    Returns the exit code.
+    """Awaits ``start``, passes the running service that ``start`` returns to ``say``, and stops the service
+    at the first signal; a signal during the start cancels the start. Returns the exit code: ``FAILED`` if the
+    start was cancelled or the stop took too long.
 
     :raises Exception: an error of ``start``
     """
@@ -159,9 +160,9 @@ class PortTaken(OSError):
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """Replaces the error of a ``with`` body that finds a port in use by an error that names the port's user.
+    """If the ``with`` body finds that the port is in use, raises an error that names the process on the port.
 
-    :param kind: the protocol in the error text
+    :param kind: the name of the protocol, for the error text
     :param option: the command-line option that changes the port
 
     :raises PortTaken: the port is in use
@@ -179,7 +180,9 @@ def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
 
 
 def owner_of(port: int) -> str | None:
-    """Returns the id and the name of the process that listens on a TCP port; None if they are unknown."""
+    """Returns the id and the name of the process that listens on a TCP port; None: the process is not
+    known.
+    """
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -222,7 +222,7 @@ class Registration:
         self._own = path
 
     async def write(self, record: Mapping[str, object]) -> None:
-        """Replaces the record of the broker; does nothing if it is not registered.
+        """Replaces the record of the broker; does nothing if the broker is not registered.
 
         :raises MetadataError: the store refused the request
         """
@@ -230,8 +230,8 @@ class Registration:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Registers the broker, and returns the processes that prevent it from serving at present; if there
-        are such processes, the broker is not registered.
+        """Registers the broker, and returns the processes that prevent the broker from serving at present; if
+        there are such processes, the broker is not registered.
 
         Exporters look for brokers, and brokers for exporters. Each process registers before it looks, so that
         two processes that start together detect each other.

@@ -50,7 +50,7 @@ class RestoreRequest:
     number: int | None
     """The number of the backup; None: the newest backup."""
     bytes_per_second: int
-    """Maximum number of bytes per second; 0: no limit."""
+    """Maximum number of bytes to copy per second; 0: no limit."""
     dry_run: bool
     quiet: bool
 
@@ -67,10 +67,10 @@ class Verified(NamedTuple):
 def restore_backup(wanted: RestoreRequest) -> Backup:
     """Writes a backup to an empty data directory, or only checks whether that is possible.
 
-    :raises BackupRefused: the backup cannot be restored; the data directory is empty, or marked as an
-        interrupted restore
-    :raises OSError: a file cannot be read or written; the data directory is empty, or marked as an
-        interrupted restore
+    :raises BackupRefused: the backup cannot be restored; the data directory is then unchanged, empty, or
+        marked as an interrupted restore
+    :raises OSError: a file cannot be read or written; the data directory is then unchanged, empty, or marked
+        as an interrupted restore
     """
     folder = BackupFolder(wanted.source)
     backup = folder.read(folder.chosen(wanted.number)[-1])
@@ -90,9 +90,10 @@ def restore_backup(wanted: RestoreRequest) -> Backup:
 
 
 def _refuse_others(data_dir: Path) -> None:
-    """Refuses directories with other files.
+    """Checks that the data directory is missing or empty, or contains only an interrupted restore.
 
-    :raises BackupRefused: the directory contains a file that this command has not written
+    :raises BackupRefused: the path is not a directory, or the directory contains a file that this command has
+        not written
     """
     if not data_dir.exists():
         return

@@ -77,7 +77,7 @@ class Stores:
     ledgers: ManagedLedgerFactory
     wheel: TimerWheel
     metadata_url: str
-    """The URL of the metadata store that operators see."""
+    """The URL of the metadata store, for display to operators."""
     storage: Callable[[BrokerService], Storage]
     bookies: Callable[[], Awaitable[Sequence[str]]]
     """Returns the ids of the bookies."""

@@ -542,7 +542,7 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
     Policies can name only entry points of the group and filters in the broker's settings, so that a user who
     can set policies cannot make the broker load an arbitrary module.
 
-    :param named: ``entryFilterNames``
+    :param named: the names of the filters in the broker's settings (``entryFilterNames``)
     """
 
     def find(names: Sequence[str]) -> Sequence[EntryFilter]:
@@ -563,7 +563,7 @@ def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
     """Creates a filter for each name; called once per process.
 
     :param names: the names of entry points of the group, or ``module:Class``
-    :raises ConfigurationError: a filter cannot be found or created; the message contains its name
+    :raises ConfigurationError: a filter cannot be found or created; the message contains the filter's name
     """
     problems: list[str] = []
     found: list[EntryFilter] = []

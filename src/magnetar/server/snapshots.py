@@ -70,6 +70,8 @@ class Snapshots:
         expires.
 
         :param seconds: time to keep the snapshot, from 1 to 3600 s; None: 60 s
+        :returns: a description for the HTTP interface: the snapshot's id, files, and time to keep in
+            ``seconds``
         :raises InvalidRequest: ``seconds`` is out of range
         :raises TooManyRequests: four snapshots are already kept
         :raises PersistenceFailure: the disk has no space for the copy of the metadata, or a cursor cannot be
@@ -140,7 +142,8 @@ class Snapshots:
     def prolong(self, snapshot_id: str, seconds: int | None) -> Mapping[str, object]:
         """Changes the time of a snapshot's expiry to ``seconds`` from now.
 
-        :param seconds: from 1 to 3600 s; None: 60 s
+        :param seconds: further time to keep the snapshot, from 1 to 3600 s; None: 60 s
+        :returns: the snapshot's ``id`` and ``seconds``
 
         :raises NotFound: the snapshot was released, or has expired
         :raises InvalidRequest: ``seconds`` is out of range

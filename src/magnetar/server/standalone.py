@@ -52,7 +52,7 @@ def run_standalone(options: ProcessOptions) -> int:
 
 
 class StandaloneBroker(ServingBroker):
-    """See :class:`magnetar.server.broker_process.Broker`."""
+    """A broker on embedded stores; see :class:`magnetar.server.broker_process.Broker`."""
 
     def __init__(self, place: BrokerSurroundings) -> None:
         super().__init__(place)
@@ -172,8 +172,9 @@ class StandaloneBroker(ServingBroker):
 async def _look_for_orphans(
     broker: BrokerService, ledgers: ManagedLedgerFactory, orphans: OrphanedLedgers, candidates: Sequence[int]
 ) -> None:
-    """Searches for orphaned ledgers while clients are served, because the search takes time for each
-    topic.
+    """Searches for orphaned ledgers while clients are served, because the search takes time for each topic.
+
+    :param candidates: ids of the ledgers that existed at the start
     """
     try:
         while True:

@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _use_this_python(spark: SparkSession) -> None:
-    """Selects this interpreter, unless one is configured or workers run on other machines."""
+    """Selects this interpreter, unless an interpreter is configured or workers run on other machines."""
     context = getattr(spark, "_sc", None)
     if context is None or "PYSPARK_PYTHON" in os.environ:
         # A session of Spark Connect has no workers here.

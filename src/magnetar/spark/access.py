@@ -75,7 +75,7 @@ class QueryAccess:
 
 
 _SECRET_NAMES = ("authparams", "credentialid", "credentialsecret")
-"""Options whose names end with one of these are masked; names are compared in lower case without
+"""Options whose names end with one of these strings are masked; names are compared in lower case without
 punctuation.
 """
 _OFFLOAD = {
@@ -91,8 +91,10 @@ _OFFLOAD = {
 
 
 def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
-    """If an option is for tiered storage, adds it to ``into`` under the name of the broker setting.
+    """If an option is for tiered storage, adds its value to ``into``, under the name of the broker setting.
 
+    :param name: the name of the option
+    :param text: the value of the option
     :returns: whether the option is for tiered storage
     """
     setting = _OFFLOAD.get(name.lower())
@@ -141,6 +143,8 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
     """If an option is for credentials or TLS, adds its name and value to ``into``; accepts names with the
     prefix ``pulsar.client.``, too.
 
+    :param name: the name of the option
+    :param text: the value of the option
     :returns: whether the option is for credentials or TLS
     :raises InvalidOption: the option is given twice, under different names
     """

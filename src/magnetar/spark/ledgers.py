@@ -28,7 +28,7 @@ class Range:
 
     @property
     def entries(self) -> int:
-        """Number of entries, including partly included ones."""
+        """Number of entries, including entries of which the range contains only some messages."""
         return self.end - self.first + (1 if self.end_index else 0)
 
     def from_entry(self, entry: int) -> Range:

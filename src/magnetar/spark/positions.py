@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
     @property
     def position(self) -> tuple[int, int]:
-        """(ledger id, entry id)."""
+        """The position as (ledger id, entry id), without the batch index."""
         return self.ledger, self.entry
 
     @staticmethod

@@ -37,7 +37,7 @@ SCOPE = "org.apache.pulsar.broker"
 """Pulsar's name for the metrics of its broker."""
 TOPICS_A_REQUEST = 50
 """Number of topics per request, which makes requests of some hundred kilobytes; topics with many consumers
-make larger ones.
+make larger requests.
 """
 _NANOSECONDS_A_MS = 1_000_000
 

@@ -22,8 +22,8 @@ Figures = Callable[[], Awaitable[MetricsSnapshot]]
 
 
 class Exporter:
-    """Exports metrics at intervals. A failed delivery is not repeated, because the next one contains the same
-    counters.
+    """Exports metrics at intervals. A failed delivery is not repeated, because the next delivery contains the
+    same counters.
     """
 
     def __init__(

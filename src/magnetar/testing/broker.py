@@ -21,7 +21,7 @@ from magnetar.testing.channel import BrokerEnded, BrokerNotStarted, BrokerRefuse
 from magnetar.testing.kept import Keeper
 
 DEFAULTS = {"bindAddress": "127.0.0.1", "magnetarSegmentSizeBytes": str(4 << 20)}
-"""Defaults of test brokers that differ from the usual ones, because tests run many brokers with little
+"""Defaults of test brokers that differ from the usual defaults, because tests run many brokers with little
 data.
 """
 _PORTS = {"pulsar": "brokerServicePort", "http": "webServicePort"}
@@ -42,7 +42,8 @@ class Broker:
     def __init__(
         self, keeper: Keeper, settings: Mapping[str, object] | None = None, config: str | Path | None = None
     ) -> None:
-        """:param settings: settings by their names in Pulsar; they override those in ``config``
+        """:param settings: settings by their names in Pulsar; these settings override the settings in
+            ``config``
 
         :param config: a configuration file in Pulsar's format, as for ``magnetar standalone --config``
         :raises ValueError: ``settings`` contains ports (ports in ``config`` are ignored)
@@ -279,8 +280,8 @@ class Broker:
         return int(self._ask("drop", topic=topic, producer=producer, consumer=consumer)["dropped"])
 
     def unreachable(self) -> AbstractContextManager[Fault]:
-        """Returns a context manager: while its block runs, the broker's connections to clients are broken,
-        also new ones as soon as they open. HTTP still works.
+        """Returns a context manager: while its block runs, the broker's connections to clients are broken;
+        new connections are broken as soon as they open. HTTP still works.
         """
         return Fault(self._ask, next(self._numbers), "cut")
 

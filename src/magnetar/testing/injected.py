@@ -79,7 +79,9 @@ class Faults:
         self.refusals: dict[int, InjectedRefusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
-        """The active faults that make the broker unreachable; while there is one, connections break."""
+        """The numbers of the active faults that make the broker unreachable; connections break while the set
+        is not empty.
+        """
 
     def held(self, number: int) -> int:
         """Returns the number of receipts that a fault holds back.

@@ -295,7 +295,9 @@ class AheadAuthenticator:
         return self._real.asks
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """See :class:`magnetar.security.authentication.Authenticator`."""
+        """Returns the principal of the credentials, with the expiry on the broker's clock; see
+        :class:`magnetar.security.authentication.Authenticator`.
+        """
         principal = await self._real.authenticate(claim)
         if principal.expires is None:
             return principal

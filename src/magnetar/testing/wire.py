@@ -35,14 +35,14 @@ class FaultyNetwork:
         self._faults = faults
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
-        """See :class:`magnetar.io.interfaces.ListeningNetwork`."""
+        """Listens for clients of the broker; see :class:`magnetar.io.interfaces.ListeningNetwork`."""
         return await listen(self._real, self._faults, host, port, factory)
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; no faults are injected into these
-        connections.
+        """Opens a connection from the broker, into which no faults are injected; see
+        :class:`magnetar.io.interfaces.ConnectingNetwork`.
         """
         return await self._real.connect(host, port, factory)
 
@@ -95,7 +95,7 @@ class Wire:
         self._broken = False
         """Whether the client has sent invalid frames; from then on, all bytes go to the broker unchanged."""
         self._proving = False
-        """Whether an advance waits until the client is authenticated again."""
+        """Whether advancing the clock waits until the client is authenticated again."""
 
     # Events of the socket
 
@@ -207,7 +207,7 @@ class Wire:
             self.send(data)
 
     def send(self, frames: Buffer) -> None:
-        """Sends frames to the client; does nothing if it has disconnected."""
+        """Sends frames to the client; does nothing if the client has disconnected."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)
 

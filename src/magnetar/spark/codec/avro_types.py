@@ -262,8 +262,8 @@ def plain(definition: object) -> Any:
 def definition_for(name: str, fields: Sequence[StructField]) -> str:
     """Returns the Avro definition, as JSON, of a record with a field for each column.
 
-    :param name: see :func:`record_name`
-    :raises InvalidRows: Avro cannot represent a column's name or type; the error text names it
+    :param name: the record's name, from :func:`record_name`
+    :raises InvalidRows: Avro cannot represent a column's name or type; the error text names the column
     """
     record = {"type": "record", "name": name, "fields": [field_for(each, name) for each in fields]}
     return json.dumps(record, separators=(",", ":"))

@@ -261,7 +261,7 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
     """Returns the Avro definition for writing rows: the topic's definition, extended by fields for further
     columns.
 
-    :raises InvalidRows: a field is missing in the rows, or has another type; the error text names it
+    :raises InvalidRows: a field is missing in the rows, or has another type; the error text names the field
     """
     record = json.loads(definition)
     try:

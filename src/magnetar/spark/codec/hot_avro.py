@@ -40,7 +40,7 @@ class Column:
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param kind: the number that stands for the field's type
+        """:param kind: the code of the field's type (:data:`KINDS`)
 
         :param size: total size of all payloads, in bytes
         :param rows: maximum number of rows

@@ -314,7 +314,7 @@ class RowBuilder:
         return False
 
     def _put_id(self, row: int, ledger_id: int, entry_id: int, index: int) -> None:
-        """Writes the message id as serialized ``MessageIdData``, like clients."""
+        """Writes the message id as serialized ``MessageIdData``, the form in which clients serialize ids."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)

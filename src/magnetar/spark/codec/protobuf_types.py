@@ -155,7 +155,7 @@ class MessageLayout:
 
 
 def _parsed_layout(fields: Any) -> MessageLayout:
-    """Returns the layout from the list that :meth:`MessageLayout._described` returned for it."""
+    """Returns the layout that ``fields``, a list from :meth:`MessageLayout._described`, describes."""
     return MessageLayout(
         {
             number: FieldLayout(name, kind, form, key, _parsed_layout(rest[0]) if rest else None)
@@ -250,7 +250,7 @@ def _root(definition: object) -> Descriptor:
 
 
 def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:
-    """Yields each file after those that it imports."""
+    """Yields each file after the files that it imports."""
     by_name = {each.name: each for each in files.file}
     done: set[str] = set()
 
@@ -270,8 +270,8 @@ def _described_by_numbers(
 ) -> Descriptor:
     """Returns a message type with the fields in a ``__PARSING_INFO__`` list, which lacks the definitions of
     nested messages and enums. Nested messages become bytes, and enums become numbers. The list does not tell
-    for which fields protobuf distinguishes an absent value from the default, so this is assumed for all
-    fields.
+    for which fields protobuf distinguishes an absent value from the default; the returned type distinguishes
+    an absent value for all fields.
     """
     file = FileDescriptorProto(name="parsing_info.proto", syntax="proto2")
     message = file.message_type.add(name="Root")

@@ -141,7 +141,7 @@ class RowSelection:
     times_to: int = (1 << 63) - 1
     """End of the publish times, exclusive, in milliseconds since 1970."""
     keys: tuple[bytes, ...] | None = None
-    """Only messages with one of these keys are selected; None: messages with any key or none."""
+    """Only messages with one of these keys are selected; None: messages with any key, or without a key."""
     are_keyed: bool = False
     """Whether each message changes the row with its key. If so, a message without a key is malformed, and an
     empty message has null in the columns of the payload.

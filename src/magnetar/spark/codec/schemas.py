@@ -102,7 +102,7 @@ class Definition:
     """For KEY_VALUE: whether the key is the message's key, and not a part of the payload."""
     newest: str = ""
     """If ``text`` combines several schema versions: the definition for messages without a version; empty:
-    ``text`` applies to them, too.
+    ``text`` applies to these messages, too.
     """
     refused: tuple[tuple[int, str], ...] = ()
     """Schema versions whose messages are treated as malformed, each with the reason."""

@@ -57,7 +57,7 @@ class Growth:
     """The growth of one tenant's storage."""
 
     slope: float | None
-    """Growth in bytes per second; None: there is only one sample."""
+    """Growth in bytes per second; None: there is only one sample, or all samples have the same time."""
     samples: Sequence[tuple[float, float]]
     """For each sample: its time in seconds since 1970, and the stored bytes."""
 

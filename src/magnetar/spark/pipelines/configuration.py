@@ -137,7 +137,7 @@ class Document:
     def check(self) -> None:
         """Checks that the whole file is valid; must be called after all sections were read.
 
-        :raises ConfigurationRefused: there are errors or unknown sections; the error text contains all of
+        :raises ConfigurationRefused: the file has errors or unknown sections; the error text names all of
             them
         """
         unknown = [name for name in self._values if name not in self._taken]

@@ -1,5 +1,5 @@
-"""``generate``: publishes example messages that depend only on their number, so that results can be
-verified.
+"""``generate``: publishes example messages; the content of each message depends only on its index and the
+configuration, so that results can be verified.
 """
 
 from __future__ import annotations

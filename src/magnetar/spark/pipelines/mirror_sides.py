@@ -43,8 +43,8 @@ class TimesToLive:
     """The times to live of the topics of one :class:`MirrorSide`."""
 
     seconds: dict[str, int]
-    """Time to live in seconds, by :meth:`MirrorSide.pair_of`; topics whose messages do not expire are
-    omitted.
+    """Time to live in seconds, by the name that :meth:`MirrorSide.pair_of` returns for the topic; topics
+    whose messages do not expire are omitted.
     """
     unknown: list[str]
     """Topics whose time to live is unknown, because the cluster has no topic policies or does not show

@@ -130,8 +130,8 @@ def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
 
 
 def _confirmed(sides: tuple[MirrorSide, MirrorSide]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns, for each side, the position of each topic up to which its messages are replicated to the other
-    cluster.
+    """Returns, for each side and each of its topics, the position up to which the topic's messages are
+    replicated to the other cluster.
     """
     left, right = sides
     return left.confirmed(right.cluster), right.confirmed(left.cluster)
@@ -285,7 +285,7 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
 
     If ``own`` has n messages that are equal to each other, and ``other`` has only m of them, n - m messages
     are returned. Messages whose kind comes first in :data:`KINDS` are chosen first, and within one kind the
-    last ones in the topic.
+    last messages in the topic.
 
     :param messages: the messages of the side, with their kind
     :param both: the columns ``pair`` and ``print``, and for each side a column with its number of equal

@@ -32,7 +32,7 @@ _STYLE = (
 )
 _RIGHT = ' class="n"'
 _SHORT = 24
-"""Texts up to this length are not wrapped."""
+"""Texts up to this length, in characters, are not wrapped."""
 _WIDTH, _HEIGHT = 760, 240
 """Size of the plot area in pixels; the texts below the plot are not included."""
 _LEFT, _RIGHT_MARGIN, _TOP = 84, 24, 16

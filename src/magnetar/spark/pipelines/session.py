@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 class Interrupts:
     """Makes SIGINT raise KeyboardInterrupt, without log lines of the interrupted libraries. The exception is
-    raised repeatedly until :meth:`over`, because Python drops exceptions of signal handlers in some
+    raised repeatedly until :meth:`over` is called, because Python drops exceptions of signal handlers in some
     places, such as finalizers and releases of locks.
     """
 
@@ -111,8 +111,8 @@ class Interrupts:
 def spark_session(name: str, section: SparkSection, interrupts: Interrupts) -> Iterator[SparkSession]:
     """Starts a session, or uses this process's existing session and leaves it open.
 
-    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another. An interrupt ends
-    the session together with its JVM.
+    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another interpreter. An
+    interrupt ends the session together with its JVM.
 
     :raises PipelineError: Spark does not start; the error text says why
     """

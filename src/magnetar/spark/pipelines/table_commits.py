@@ -178,10 +178,10 @@ class FileExchange:
     partitions: frozenset[tuple[PartitionValue, ...]]
     old: tuple[LiveFile, ...]
     deletions: tuple[tuple[PartitionValue, str], ...] = ()
-    """:attr:`TableMarker.deletions` after the commit."""
+    """The remembered deletions of each bucket after the commit; see :attr:`TableMarker.deletions`."""
 
     def fits(self, state: TableState) -> bool:
-        """Whether in this state, the partitions consist of exactly the files to replace."""
+        """Whether the partitions consist, in the given state, of exactly the files to replace."""
         present = {each.path for each in state.files if each.partition in self.partitions}
         return present == {each.path for each in self.old}
 

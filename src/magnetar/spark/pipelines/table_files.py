@@ -42,7 +42,7 @@ _DESCRIPTIONS = "path string, size long, footer binary, partition string, change
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, in bytes; it determines how much memory a task needs."""
 _MOST_OPEN = 8
-"""Maximum number of open files in a task; each takes about 10 MB in an object store."""
+"""Maximum number of open files in a task; an open file of an object store takes about 10 MB of memory."""
 _FOLDER = "data"
 DELETIONS = "_deletions"
 """The folder of files with remembered deletions, to which no table state refers. Programs that delete
@@ -77,7 +77,9 @@ CATALOG_OPTIONS = {
     "scope": "scope",
     "oauth2_server_uri": "oauth2-server-uri",
 }
-"""The options of a REST catalog: maps their names in the pipeline's section to those in ``pyiceberg``."""
+"""The options of a REST catalog: maps the options' names in the pipeline's section to their names in
+``pyiceberg``.
+"""
 _DESCRIPTION = pa.schema(
     [
         ("path", pa.string()),

@@ -347,8 +347,8 @@ class IcebergState(TableState):
         return marker
 
     def _contains(self, marker: TableMarker) -> bool:
-        """Whether the table still contains the rows of a batch: the batch's snapshot is the current one or an
-        ancestor, or has expired and all retained ancestors are later.
+        """Whether the table still contains the rows of a batch: the batch's snapshot is the current snapshot
+        or an ancestor of the current snapshot, or it has expired and all retained ancestors are later.
         """
         ancestors = self._ancestors()
         if any(each.snapshot_id == marker.snapshot for each in ancestors):
@@ -367,8 +367,8 @@ class IcebergState(TableState):
         return found
 
     def last_of(self, query: str) -> TableMarker | None:
-        """Returns the marker of the last batch in the snapshots that are retained; None: they contain no
-        marker.
+        """Returns the marker of the last batch of ``query`` in the current snapshot and its retained
+        ancestors; None: these snapshots contain no such marker.
         """
         for each in self._ancestors():
             text = each.summary.additional_properties.get(MARKER) if each.summary is not None else None

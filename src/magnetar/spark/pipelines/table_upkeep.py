@@ -100,7 +100,8 @@ def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFi
 def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
     """Returns groups of small files of the same partition, each of at most ``target_bytes``.
 
-    A file is small below half of ``target_bytes``; a file without others to merge with is left out.
+    A file is small if its size is below half of ``target_bytes``; a small file is left out if no other small
+    file can be merged with it.
     """
     groups: list[list[LiveFile]] = []
     small = [each for each in files if each.size * 2 < target_bytes]

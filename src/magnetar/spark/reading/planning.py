@@ -70,7 +70,9 @@ def splits_of(ranges: Sequence[Range]) -> tuple[Place, ...]:
 
 
 def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
-    """Returns the ranges from a start to an offset, computed only from these two."""
+    """Returns the ranges of messages from ``start`` to the ``next`` of ``end``, computed only from the
+    arguments.
+    """
     ranges = []
     place = start
     for split in (*end.splits, end.next):

@@ -40,8 +40,8 @@ otherwise ``data`` is the message's payload.
 
 
 _HELD_BYTES = 16 << 20
-"""Maximum size of the messages that are kept in memory, in bytes; it is needed because all messages of a
-topic can be malformed.
+"""Maximum size of the messages that are kept in memory, in bytes; memory must be limited, because all
+messages of a topic can be malformed.
 """
 
 

@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a streaming query: plans batches in the driver; copies of it read them in the tasks."""
+    """The reader of a streaming query: plans batches in the driver; copies of the reader read the batches in
+    tasks.
+    """
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is given"""

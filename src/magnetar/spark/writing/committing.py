@@ -47,7 +47,7 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
     :raises StagingDamaged: staged files are missing or damaged
     :raises DeduplicationIsOff: a topic does not deduplicate messages
-    :raises NotPublished: the cluster does not accept messages; another call continues
+    :raises NotPublished: the cluster does not accept messages; a repeated call continues the publishing
     :raises DataLoss: it cannot be determined what an earlier attempt has published
     """
     if staging.published(batch_id):
@@ -125,8 +125,12 @@ class _Commit:
         *,
         transactional: bool,
     ) -> tuple[Manifest, dict[str, Producer]]:
-        """Fixes the files of the batch unless this was done before, and checks them; returns them with the
-        producers for all topics.
+        """Fixes the files of the batch, unless they are already fixed, and checks the files; returns the
+        manifest that names the files, and the producers by topic.
+
+        :param decided: the manifest that already fixes the files; None: the files are not fixed yet
+        :param files: the files that tasks have staged; used only if ``decided`` is None
+        :raises NotPublished: another process has just fixed the files
         """
         may_begin = _may_begin(self._options, batch_id)
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
@@ -167,7 +171,7 @@ class _Commit:
 
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
         """Returns the highest of a batch's sequence ids that a topic contains; -1 if the topic contains no
-        message of the batch. It is called if the broker has forgotten the producer.
+        message of the batch. Called only if the broker has forgotten the producer.
 
         :param base: the first sequence id of the batch
         :raises DataLoss: entries that could be of the batch were deleted

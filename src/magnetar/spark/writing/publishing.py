@@ -1,5 +1,5 @@
-"""Publishes entries: those of a fixed batch with sequence ids, so that each is stored once; or directly from
-tasks, at least once.
+"""Publishes entries. The entries of a fixed batch get sequence ids, so that each entry is stored once;
+entries that tasks publish directly are stored at least once.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ async def open_producer(
 ) -> Producer:
     """Opens a producer on a topic without partitions, or on one partition.
 
-    :param schema: the schema to declare; with the schema of bytes, none is declared
+    :param name: the name of the producer; None: the broker chooses a name
+    :param schema: the schema to declare; with the schema of bytes, the producer declares no schema
     :raises InvalidRows: the declared schema is not compatible with the topic's schema
-    :raises NotPublished: the broker refused the producer, or another producer has its name
+    :raises NotPublished: the broker refused the producer, or another producer has the name ``name``
     """
     arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
@@ -93,7 +94,8 @@ class TopicPublisher:
     ) -> None:
         """:param first_sequence_id: sequence id of the first message
 
-        :param known: the highest sequence id that is already published; messages up to this one are skipped
+        :param known: the highest sequence id that is already published; messages up to this sequence id are
+            skipped
         :param transaction: the transaction of the messages; the topic must be registered at its coordinator.
             None: no transaction
         """

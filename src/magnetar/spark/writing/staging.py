@@ -1,10 +1,10 @@
 """Stages entries before they are published, on a disk that the driver and the executors share.
 
-A task groups its rows into entries, once, and stages these in its own file. When all tasks of a batch are
-done, a *manifest* names their files. A hard link creates the manifest atomically: the process that creates it
-first determines the contents of the batch, and the manifest is never replaced. Publishing reads only the
-files of the manifest, so that a repeated batch publishes the same entries, even if its rows were computed
-differently.
+A task groups its rows into entries, once, and stages the entries in its own file. When all tasks of a batch
+are done, a *manifest* names the files of the tasks. A hard link creates the manifest atomically: the process
+that creates it first determines the contents of the batch, and the manifest is never replaced. Publishing
+reads only the files of the manifest, so that a repeated batch publishes the same entries, even if its rows
+were computed differently.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def staging_folder(option: str, given: str) -> Path:
 
 
 class FileWriter:
-    """Writes a staged file; it must not be read before :meth:`finish`."""
+    """Writes a staged file; the file must not be read before :meth:`finish` has returned."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,7 +164,7 @@ class Staging:
         """Returns the name for all producers, which is generated once and stored in the folder.
 
         :param may_begin: whether a new name may be generated, because no message can have been published
-            under an earlier one
+            under an earlier name
         :raises StagingDamaged: the name is missing, although the query has run before
         """
         path = self.folder / "producer"
@@ -209,7 +209,7 @@ class Staging:
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
         """Fixes the files of a batch by storing its manifest, unless the batch has a manifest already;
-        returns the batch's manifest, and whether it is the given one.
+        returns the batch's manifest, and whether this call has stored the manifest.
         """
         path = self._manifest_path(manifest.batch_id)
         # Releases without transactions must refuse the batch instead of publishing it message by message.

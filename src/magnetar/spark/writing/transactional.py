@@ -134,7 +134,8 @@ class TransactionalBatch:
         :param transaction: a new transaction
         :param producers: producers for all topics of the batch
         :param base: the first sequence id of the batch
-        :raises NotPublished: the batch is not published, or its outcome is unknown; another call continues
+        :raises NotPublished: the batch is not published, or the outcome is unknown; a repeated call of
+            :func:`magnetar.spark.writing.committing.commit` continues
         """
         last = self._staging.last_attempt(self._batch_id)
         number = last.number + 1 if last is not None else 0
@@ -191,7 +192,7 @@ class TransactionalBatch:
         """Returns the outcome of a forgotten transaction, as the topics show it: COMMITTED, ABORTED or
         HIDDEN.
 
-        :raises DataLoss: no topic knows the outcome
+        :raises DataLoss: every topic has deleted the entries, so the outcome is unknown
         """
         found = []
         for topic, end in sorted(ends.items()):
