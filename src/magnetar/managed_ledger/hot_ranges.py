@@ -64,8 +64,8 @@ class _Runs:
 
 
 def _at_or_above(values: list[int], wanted: int) -> int:
-    """Returns the index of the first of the ascending values that is at least ``wanted``; if there is none,
-    the number of values."""
+    """Returns the index of the first value that is at least ``wanted``; the number of values if all are
+    smaller. The values are in ascending order."""
     low = 0
     high = len(values)
     while low < high:

@@ -483,7 +483,7 @@ def _metadata_at(buffer: bytes, start: int, end: int) -> int:
 
 
 def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: int) -> int:
-    """Returns the first number with tag ``wanted`` in an entry's metadata; ``default`` if there is none."""
+    """Returns the value of the first metadata field with tag ``wanted``; ``default`` if no field has it."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return default

@@ -251,4 +251,6 @@ def key_store_password(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsContradict(f"{path} with the password of a key store: {error}") from error
+        raise SettingsContradict(
+            f"{path}, the file with the password of a key store, cannot be read: {error}"
+        ) from error

@@ -56,7 +56,7 @@ def test_files_are_pem_or_pkcs12(tmp_path: Path) -> None:
                 "TLSTrustCertsFilePath": "/nowhere",
                 "TLSKeyStorePasswordPath": "/nothing",
             },
-            "/nothing with the password",
+            "/nothing, the file with the password",
         ),
     ],
 )

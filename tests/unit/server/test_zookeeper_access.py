@@ -109,7 +109,7 @@ def test_the_local_file_counts_for_what_clusters_share_unless_that_has_its_own(t
         (f"{SECURE}zookeeper.ssl.trustStore.location=/nowhere.pem", "/nowhere.pem cannot be read"),
         (
             f"{SECURE}zookeeper.ssl.trustStore.location=/t.p12\nzookeeper.ssl.trustStore.passwordPath=/nothing",
-            "/nothing with the password",
+            "/nothing, the file with the password",
         ),
         (f"{SECURE}zookeeper.ssl.ocsp=true", "ocsp: certificate revocation is not checked"),
         (f"{SECURE}zookeeper.ssl.context.supplier.class=com.example.It", "no Java classes are loaded"),

@@ -127,7 +127,7 @@ class IsolationAdmin:
 
     async def brokers(self, cluster: str) -> Sequence[Mapping[str, object]]:
         """Returns ``BrokerNamespaceIsolationData`` of each live broker: the first isolation policy that names
-        the broker, if any; raises as :meth:`policies` does."""
+        the broker, if any. The method also raises the errors of :meth:`policies`."""
         policies = await self._parsed(cluster)
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 

@@ -33,8 +33,8 @@ _SAVE_SECONDS = 60.0
 _RETRY_SECONDS = 10.0
 """The number of seconds after which a failed write is repeated."""
 _MOST_IN_MEMORY = 2
-"""Reading pauses when the number of records in memory is this many times :attr:`DelaySettings.in_memory`;
-there are so many records only if writes fail.
+"""Reading pauses when memory holds more than this many times :attr:`DelaySettings.in_memory` records; memory
+holds that many records only if writes fail.
 """
 _BLOCKS_AT_ONCE = 500
 """The maximum number of blocks of entries that one call of :meth:`DelayTracker.behind` skips."""

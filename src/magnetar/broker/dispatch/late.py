@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=AnyConsumer)
 
 _LEAPS_AT_ONCE = 100
-"""The number of ledgers, or large parts of ledgers, that are skipped at a time."""
+"""The maximum number of leaps in one call. Each leap skips consecutive entries that wait for their delivery
+time: a whole ledger, or a large part of one."""
 DUE_AT_ONCE = 5000
 """The number of due entries that are taken at a time, so that neighbouring entries are read together."""
 _DUE_AGAIN = 100

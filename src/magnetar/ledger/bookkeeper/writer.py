@@ -304,8 +304,8 @@ class BookKeeperWriter:
             self._listener.on_durable(self.ledger_id, confirmed)
 
     def _too_far_behind(self) -> bool:
-        """Whether a bookie has so many unanswered or unsent bytes that no further entries may be
-        confirmed."""
+        """Whether the unanswered or unsent bytes of a bookie exceed the limit above which no further entries
+        may be confirmed."""
         most = self._parts.max_pending_bytes
         # Entries that wait for a connection are not pending yet, but take memory as well.
         from_here = self._encoder.length - most
