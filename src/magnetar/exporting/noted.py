@@ -42,7 +42,7 @@ _EXPORT = "magnetar/export"
 _COPY = "copy-"
 _STATE = "state-"
 _MOST_IN_DOUBT = 10_000
-"""The maximum number of ids that are checked for a ledger that was created but not recorded."""
+"""The maximum number of ids that are checked to find ledgers that were created but not recorded."""
 _READ_BYTES = 1 << 20
 _MOST_ON_WAY = 8 << 20
 """The maximum number of bytes in flight to the target store."""

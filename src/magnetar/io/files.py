@@ -13,7 +13,7 @@ RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _LARGEST_SHARE = 16
-"""A reserve takes at most the n-th part of its device, where n is this number."""
+"""The maximum size of a reserve is the size of its device divided by this number."""
 _STEP_BYTES = 1 << 20
 
 

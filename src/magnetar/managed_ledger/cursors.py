@@ -18,8 +18,8 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 AT_ONCE = 64
 """The maximum number of cursors of one managed ledger that are recovered or closed at the same time."""
 _LOOKED_AT = 16
-"""The average number of read positions that are compared for each move of a read position; all positions are
-compared together, but only after many moves."""
+"""The average cost of a moved read position, as a number of compared positions: with n active cursors, all n
+positions are compared only once per n / 16 moves."""
 
 
 class Cursors(Mapping[str, Cursor]):

@@ -27,7 +27,8 @@ WHOLE = 3
 MARKER = 4
 """Kind of entry: a marker, which brokers write for each other; it is removed."""
 _MOST_ADDED = 1 << 20
-"""The maximum number of bytes by which the bitmap grows at once, in addition to 4096."""
+"""The bitmap grows by 4096 bytes and half of its size, but by at most this number of bytes in place of the
+half."""
 
 
 class LatestKeys:

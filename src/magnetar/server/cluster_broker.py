@@ -41,7 +41,7 @@ from magnetar.server.settings import entry_cache_settings, managed_ledger_settin
 log = logging.getLogger(__name__)
 
 _EXPIRY_SECONDS = 10.0
-"""Extra time in seconds that ZooKeeper can take beyond the timeout to end a session."""
+"""ZooKeeper may end a session up to this many seconds after the session's timeout."""
 _LOOK_SECONDS = 0.5
 _HANDING_OVER = 2 / 3
 """The fraction of the stop timeout that is available for handing over bundles to other brokers."""

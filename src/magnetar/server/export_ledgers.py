@@ -50,7 +50,7 @@ from magnetar.server.settings import (
 Say = Callable[[str], None]
 _PATIENCE_SECONDS = 30.0
 _EXPIRY_SECONDS = 10.0
-"""Extra time in seconds that ZooKeeper can take beyond the timeout to end a session."""
+"""ZooKeeper may end a session up to this many seconds after the session's timeout."""
 _LOOK_SECONDS = 0.25
 
 

@@ -26,8 +26,8 @@ _ZEROS = bytes(1 << 20)
 _RESERVED_SEGMENTS = 2
 """The size of the reserve, as a number of segments; the size of a segment grows with the publish rate."""
 _RESUME_PARTS = 4
-"""A shortage ends only when the free bytes exceed the limit by the limit divided by this number, or by the
-size of a segment if that is more."""
+"""A shortage ends only when the free bytes exceed the limit by a margin: the limit divided by this number, or
+the size of a segment if that is more."""
 _LAST_PARTS = 4
 """The reserve divided by this number is the part of it that cursors may not use."""
 _MARGIN_SHARE = 16

@@ -37,7 +37,7 @@ __all__ = [
 
 _CATALOG_FILE = "catalog.db"
 _LEAST_ORPHAN_AGE = "72 min"
-"""Minimum age of orphaned files: younger files can belong to a commit in progress."""
+"""Minimum age of orphaned files to delete: younger files can belong to a commit in progress."""
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
