@@ -27,8 +27,7 @@ WHOLE = 3
 MARKER = 4
 """Kind of entry: a marker, which brokers write for each other; it is removed."""
 _MOST_ADDED = 1 << 20
-"""The bitmap grows by 4096 bytes and half of its size, but by at most this number of bytes in place of the
-half."""
+"""The bitmap grows by half of its size, but by at most this number of bytes; in addition by 4096 bytes."""
 
 
 class LatestKeys:

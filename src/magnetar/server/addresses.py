@@ -122,7 +122,7 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
         named[name] = _with(known, scheme, f"{scheme}://{address}:{port}")
     if named and settings.advertised_address:
         raise SettingsContradict(
-            "advertisedAddress and advertisedListeners cannot be used together; remove one of them"
+            "advertisedAddress and advertisedListeners cannot be used together; remove one of the two"
         )
     internal = settings.internal_listener_name
     if internal and internal not in named:

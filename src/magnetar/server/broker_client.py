@@ -110,7 +110,7 @@ def own_client(
     if not url:
         given, suffix = ("true", "Tls") if settings.broker_client_tls_enabled else ("false", "")
         raise ServiceNotReady(
-            f"brokerClientTlsEnabled={given} requires brokerServicePort{suffix}, which is not set; set it"
+            f"brokerClientTlsEnabled={given} requires brokerServicePort{suffix}; set brokerServicePort{suffix}"
         )
     # A client would also take the address of a web service.
     parse_service_url(url)
@@ -147,7 +147,7 @@ def way_to(
         )
     if record.get("proxyServiceUrl"):
         raise ServiceNotReady(
-            f"the record of cluster {name} has a proxyServiceUrl, which is not supported; remove it"
+            f"the record of cluster {name} has a proxyServiceUrl, which is not supported; remove this URL"
         )
     if record.get("brokerClientTlsEnabledWithKeyStore"):
         raise ServiceNotReady(

@@ -230,11 +230,11 @@ class Registration:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Registers the broker, and returns the processes that prevent the broker from serving at present; if
-        there are such processes, the broker is not registered.
+        """Registers the broker, then looks for processes that prevent the broker from serving at present, and
+        returns their names. If there are such processes, the broker does not stay registered.
 
-        Exporters look for brokers, and brokers for exporters. Each process registers before it looks, so that
-        two processes that start together detect each other.
+        Brokers look for ``magnetar export-ledgers``, and this command looks for brokers. Each process
+        registers before it looks, so that two processes that start together detect each other.
 
         :raises ServedByAnother: a process prevents this broker from serving, and waiting does not help
         """

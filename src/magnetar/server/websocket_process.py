@@ -144,7 +144,7 @@ class _WebSockets:
         url = str(cluster.get(kind) or "")
         if not url:
             raise SettingsContradict(
-                f"cluster {settings.cluster_name} has no {kind}: set it in this configuration"
+                f"cluster {settings.cluster_name} has no {kind}; set {kind} in this configuration"
             )
         return url
 

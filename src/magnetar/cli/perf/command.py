@@ -219,7 +219,7 @@ def _start_id(text: str) -> MessageId:
 
 async def _read(parsed: argparse.Namespace, share: Share) -> Found:
     if parsed.raw and parsed.rate:
-        raise InvalidConfiguration("--raw does not support -r with consume and read; remove one of them")
+        raise InvalidConfiguration("consume and read do not support --raw with -r; remove --raw or -r")
     start = _start_id(parsed.start_message_id)
     client, shared = new_client(parsed), new_shared()
     try:

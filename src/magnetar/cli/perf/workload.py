@@ -156,7 +156,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
     """
     for flag, given in refused.items():
         if given:
-            raise InvalidConfiguration(f"--raw does not support {flag}; remove one of them")
+            raise InvalidConfiguration(f"--raw does not support {flag}; remove --raw or {flag}")
 
 
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
@@ -204,7 +204,7 @@ def receive_settings(
     total = getattr(parsed, "receiver_queue_size_across_partitions", 0)
     rate = parsed.rate if parsed.command == "consume" else 0.0
     if parsed.raw and rate:
-        raise InvalidConfiguration("--raw does not support -r with consume and read; remove one of them")
+        raise InvalidConfiguration("consume and read do not support --raw with -r; remove --raw or -r")
     return ReceiveSettings(
         subscription=subscription,
         consumer_type=_TYPES[parsed.subscription_type],
