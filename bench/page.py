@@ -86,8 +86,8 @@ def _table(results: dict[str, Any], workload: Workload) -> list[str]:
         )
         interpreted = sample(runs, _PURE, row.figure)
         if interpreted is not None and row.figure == "deliver_rate":
-            target = _INTERPRETED_RATIO
-            lines.extend(_beside(results, runs, row, "pulsar", target, interpreted, "hot modules interpreted"))
+            target, about = _INTERPRETED_RATIO, "hot modules interpreted"
+            lines.extend(_beside(results, runs, row, "pulsar", target, interpreted, about))
         for group, target in row.beside:
             lines.extend(_beside(results, runs, row, group, target, own, f"compared with {group}"))
     return lines

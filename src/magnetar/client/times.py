@@ -53,7 +53,8 @@ def _local_date_time(value: object) -> bytes:
         raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
     if value.tzinfo is not None:
         raise ValueError(
-            f"a local time must have no time zone, but {value!r} has one; remove the time zone, or use INSTANT"
+            f"a local time must have no time zone, but {value!r} has one; remove the time zone, or "
+            "use INSTANT"
         )
     return _day_and_nanos(_day(value.date()), _of_day(value.time()) * 1000)
 

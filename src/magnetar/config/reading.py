@@ -166,7 +166,9 @@ def judge(item: Given, accepted: Container[str] = ()) -> Judged:
     shown = setting.name if setting.secret else f"{setting.name}={item.text.strip()}"
     said = f"{item.origin}: {shown} is not honoured yet{reason}"
     if setting.kind is SettingClass.GUARDED and setting.name not in accepted:
-        return Judged(value, problem=f"{said}; remove the setting, or start with --accept-unhonoured {setting.name}")
+        return Judged(
+            value, problem=f"{said}; remove the setting, or start with --accept-unhonoured {setting.name}"
+        )
     acts = f"; this release acts as with {setting.default}" if setting.default else ""
     return Judged(value, warning=f"{said}{acts}")
 

@@ -110,7 +110,8 @@ def own_client(
     if not url:
         given, suffix = ("true", "Tls") if settings.broker_client_tls_enabled else ("false", "")
         raise ServiceNotReady(
-            f"brokerClientTlsEnabled={given} requires brokerServicePort{suffix}; set brokerServicePort{suffix}"
+            f"brokerClientTlsEnabled={given} requires brokerServicePort{suffix}; set "
+            f"brokerServicePort{suffix}"
         )
     # A client would also take the address of a web service.
     parse_service_url(url)

@@ -13,10 +13,12 @@ from raw_connection import sub_message
 from secured import Secured
 from simulated_io import SimulatedDisk
 
+from magnetar.broker.coordination import participants
 from magnetar.broker.coordination.coordinators import ASSIGN, Coordinators, ended_up_to
 from magnetar.broker.coordination.transaction import Participant
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId
@@ -223,7 +225,7 @@ def test_participants_that_are_gone_or_can_have_no_transactions_have_nothing_to_
     assert coordinator.counts.committed == 1
 
 
-def test_topics_and_subscriptions_are_told_and_told_again() -> None:
+def test_topics_and_subscriptions_are_told_and_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Coordinating()
     least = broker.begin(TOPIC)
     coordinator = broker.coordinators.get(0)
@@ -238,17 +240,17 @@ def test_topics_and_subscriptions_are_told_and_told_again() -> None:
         if failures:
             raise failures.pop()
 
-    async def end_subscription(txn: TxnId, *, commit: bool, low_water: int) -> None:
-        told.append(("subscription", txn, commit, low_water))
+    async def end_subscription(found: Subscription, txn: TxnId, *, commit: bool, low_water: int) -> None:
+        told.append((f"subscription {found.name}", txn, commit, low_water))
 
     topic.end_transaction = end_topic
-    topic.subscriptions["s"].end_transaction = end_subscription
+    monkeypatch.setattr(participants, "end_acks", end_subscription)
     answer = coordinator.end(least, commit=False)
     broker.world.wait(0.05)
     assert coordinator.transactions[least].unreached == {Participant(TOPIC): "not now"}
     broker.run(answer)
     assert told == [
-        ("subscription", (0, least), False, -1),
+        ("subscription s", (0, least), False, -1),
         *[("topic", (0, least), False, -1)] * 3,
     ]
 

@@ -134,7 +134,8 @@ def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -
 def test_filters_of_policies_have_no_effect_where_only_the_broker_s_count() -> None:
     given = honoured.warnings(honoured.TOPIC, ["entryFilters"])
     assert given == [
-        "an entry filter has no effect: allowOverrideEntryFilters is false, so only the broker's filters apply"
+        "an entry filter has no effect: allowOverrideEntryFilters is false, so only the broker's filters "
+        "apply"
     ]
     assert honoured.warnings(honoured.TOPIC, ["entryFilters"], filters=True) == []
 

@@ -188,7 +188,7 @@ class TopicTransactionAdmin:
         :raises SubscriptionNotFound: no such subscription
         """
         found = await self._subscription(topic, subscription)
-        known = await found.topic.pending_acks(found, create=False)
+        known = await found.topic.pending_acks.of(found, create=False)
         return {"state": _state(found, known, (ledger_id, entry_id), batch_index)}
 
     # Requests to the owners of topics
@@ -264,7 +264,7 @@ class TopicTransactionAdmin:
 
     async def _pending(self, topic: str, name: str) -> PendingAcks | None:
         found = await self._subscription(topic, name)
-        return await found.topic.pending_acks(found, create=False)
+        return await found.topic.pending_acks.of(found, create=False)
 
 
 async def log_stats(io: Io, log: ManagedLedger, *, metadata: bool) -> Json:

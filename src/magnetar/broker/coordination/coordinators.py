@@ -21,6 +21,7 @@ from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import Beside, PeerRefused, ask_object
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.subscriptions.persistent import end_acks
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
@@ -365,7 +366,7 @@ class Coordinators:
             if topic.transactions is not None:
                 await topic.transactions.abort_late(txn)
         elif (found := topic.subscriptions.get(subscription)) is not None:
-            await found.end_transaction(txn, commit=False, low_water=-1)
+            await end_acks(found, txn, commit=False, low_water=-1)
 
     async def _ended(self, number: int, asked: AbstractSet[int]) -> AbstractSet[int]:
         """Returns those of the transactions ``asked`` that have ended completely, as their coordinator on

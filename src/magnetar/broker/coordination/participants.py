@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.coordination.transaction import Participant
 from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.subscriptions.persistent import end_acks
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId
 from magnetar.broker.transactions.figures import EndFigures
@@ -142,7 +143,7 @@ class Participants:
         if subscription is None:
             await topic.end_transaction(transaction, commit=commit, low_water=low_water)
         elif (found := topic.subscriptions.get(subscription)) is not None:
-            await found.end_transaction(transaction, commit=commit, low_water=low_water)
+            await end_acks(found, transaction, commit=commit, low_water=low_water)
 
     async def _tell_there(
         self, participant: Participant, transaction: TxnId, commit: bool, low_water: int

@@ -247,7 +247,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             if not sizes[place]:
                 self._subscription.meets_marker(run, first + place)
                 cursor.delete(run.ledger_id, run.first_entry_id + first + place)
-        self._subscription.filtered_out(before)
+        self._subscription.after_ack(before)
 
     # Filters
 
@@ -282,7 +282,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             timer: Cancellable = wheel.schedule(again, lambda: self._filter_again(timer, put_off))
             self._filter_timers[timer] = None
         if rejected:
-            self._subscription.filtered_out(before)
+            self._subscription.after_ack(before)
         return not rejected and not put_off
 
     def _filter_again(self, timer: Cancellable, put_off: Sequence[tuple[Position, int]]) -> None:

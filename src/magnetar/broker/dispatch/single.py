@@ -227,7 +227,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
                 break
             self._send_one(consumer, run, index, self._sizes[index - first])
         if self._cursor.mark_delete != before:
-            self._subscription.filtered_out(before)
+            self._subscription.after_ack(before)
         return stop
 
     def _send_one(self, consumer: AnyConsumer, run: EntryRun, index: int, messages: int) -> None:
@@ -279,7 +279,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
                 wheel = self._subscription.topic.wheel
                 self._put_off = wheel.schedule(self._settings.filter_again_seconds, self._filter_again)
         if self._cursor.mark_delete != before:
-            self._subscription.filtered_out(before)
+            self._subscription.after_ack(before)
         return stop
 
     def _filter_again(self) -> None:

@@ -6,6 +6,7 @@ import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker import events
@@ -193,13 +194,6 @@ class Subscription(BaseSubscription):
             # The dispatcher may wait for a limit that no longer exists.
             self.read_more()
 
-    def filtered_out(self, before: Position) -> None:
-        """Completes the acknowledgement of entries that no consumer gets: filtered entries and markers.
-
-        :param before: the mark-delete position before these entries were acknowledged
-        """
-        self._after_ack(before)
-
     def meets_marker(self, run: EntryRun, index: int) -> None:
         """Handles a marker that the dispatcher has read; no consumer gets it."""
         if self.carried is not None:
@@ -233,7 +227,8 @@ class Subscription(BaseSubscription):
 
     # Acknowledgement
 
-    def _acked(self, consumer: AnyConsumer, messages: int) -> None:
+    def count_acked(self, consumer: AnyConsumer, messages: int) -> None:
+        """Counts messages that a consumer has acknowledged."""
         now = self.topic.clock.wall_ms()
         consumer.last_acked_ms = self.last_acked_ms = now
         consumer.acks.messages += messages
@@ -247,8 +242,8 @@ class Subscription(BaseSubscription):
         if isinstance(dispatcher, ManyConsumersDispatcher):
             dispatcher.let_go_run(consumer, run)
         self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
-        self._acked(consumer, run.count)
-        self._after_ack(before)
+        self.count_acked(consumer, run.count)
+        self.after_ack(before)
 
     def acknowledge(
         self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
@@ -266,7 +261,7 @@ class Subscription(BaseSubscription):
                 self.acknowledge(consumer, [ack.position], ())
             elif self.topic.batch_index_acks:
                 self._acknowledge_batch(consumer, ack)
-        self._after_ack(before)
+        self.after_ack(before)
 
     def _acknowledge_batch(self, consumer: AnyConsumer, ack: BatchAck) -> None:
         ledger_id, entry_id = ack.position
@@ -286,7 +281,7 @@ class Subscription(BaseSubscription):
                 self.dispatcher.acknowledged(messages)
             elif cleared:
                 self.dispatcher.acknowledged(consumer.reduce(ledger_id, entry_id, cleared))
-        self._acked(consumer, cleared)
+        self.count_acked(consumer, cleared)
 
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
@@ -312,88 +307,15 @@ class Subscription(BaseSubscription):
             consumed = self.cursor.mark_delete_to(position)
             if self.start.passed(position) and self.topic.terminated:
                 self.check_end_of_topic()
-        self._acked(consumer, consumed)
-        self._after_ack(before)
+        self.count_acked(consumer, consumed)
+        self.after_ack(before)
 
-    async def acknowledge_in(
-        self, txn: TxnId, consumer: AnyConsumer, acked: Sequence[Acked], *, cumulative: bool
-    ) -> None:
-        """Adds acknowledgements to a transaction; durable when this returns.
+    def after_ack(self, before: Position) -> None:
+        """Completes the acknowledgement of entries, including entries that no consumer gets: filtered entries
+        and markers.
 
-        :raises TransactionConflict: one of the messages is acknowledged already, or by another open
-            transaction
-        :raises NotAllowed: transactions are disabled, or the subscription is not durable
-        :raises BrokerError: the acknowledgements cannot be stored now
+        :param before: the mark-delete position before these entries were acknowledged
         """
-        pending = await self.topic.pending_acks(self, create=True)
-        if pending is None:
-            raise NotAllowed(
-                "org.apache.pulsar.broker.service.BrokerServiceException$NotAllowedException: "
-                "Server don't support transaction ack!"
-            )
-        if not cumulative:
-            acked = self._known(acked)
-            try:
-                await pending.acknowledge(txn, acked, lambda: self._let_go_pending(consumer, acked))
-            except PersistenceFailure:
-                self._give_back([each.position for each in acked])
-                raise
-        elif len(acked) == 1 and self.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            last = self.topic.managed_ledger.last_confirmed
-            # What is stored after it later is not acknowledged, also not when the log is read again.
-            upto = acked[0] if acked[0].position <= last else replace(acked[0], position=last, remaining=None)
-            await pending.acknowledge_cumulative(txn, upto)
-            self._acked(consumer, 0)
-
-    def _known(self, acked: Sequence[Acked]) -> Sequence[Acked]:
-        """Returns the acknowledgements of entries that exist or are consumed; clients may send other
-        positions, too.
-        """
-        ledgers, consumed = self.topic.managed_ledger.ledgers, self.cursor.is_consumed
-        return [each for each in acked if ledgers.exists(each.position) or consumed(*each.position)]
-
-    def _let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> None:
-        messages = len(acked)
-        if isinstance(self.dispatcher, ManyConsumersDispatcher):
-            messages = self.dispatcher.let_go_pending(consumer, acked)
-        self._acked(consumer, messages)
-
-    async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Ends a transaction in this subscription, durably: a commit makes the transaction's acknowledgements
-        effective, an abort redelivers the messages that it had acknowledged.
-
-        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
-        :raises BrokerError: the end cannot be stored now
-        """
-        pending = await self.topic.pending_acks(self, create=False)
-        if pending is None:
-            return
-        before = self.cursor.mark_delete
-        await pending.end(txn, commit=commit, low_water=low_water, given_back=self._give_back)
-        pending.trim(self.topic.tasks)
-        self._after_ack(before)
-
-    def _give_back(self, positions: Sequence[Position], cumulative: bool = False) -> None:
-        """Redelivers the messages that an aborted transaction had acknowledged.
-
-        :param cumulative: whether the transaction also had a cumulative acknowledgement
-        """
-        dispatcher = self.dispatcher
-        if isinstance(dispatcher, SingleConsumerDispatcher):
-            if dispatcher.active is not None:
-                dispatcher.redeliver_all(dispatcher.active)
-        elif dispatcher is None or not dispatcher.consumers:
-            return
-        elif cumulative:
-            # The subscription had another type then. How much was left out since is not known.
-            self.cursor.rewind()
-            dispatcher.rewound()
-            self.read_more()
-        else:
-            giving = dispatcher.give_back(positions, dispatcher.held_in_part(positions))
-            self.topic.tasks.start(giving, "delivering what a transaction gave back")
-
-    def _after_ack(self, before: Position) -> None:
         if self.awaits_acks:
             self.awaits_acks = False
             self.read_more()
@@ -494,6 +416,92 @@ class Subscription(BaseSubscription):
             must(known is self.cursor or self.ending, self.name, "has a cursor that its topic does not know")
         if self.pending is not None:
             self.pending.check()
+
+
+# Transactions: acknowledgements that a commit makes effective
+
+
+async def acknowledge_in(
+    subscription: Subscription,
+    txn: TxnId,
+    consumer: AnyConsumer,
+    acked: Sequence[Acked],
+    *,
+    cumulative: bool,
+) -> None:
+    """Adds acknowledgements to a transaction; durable when this returns.
+
+    :raises TransactionConflict: one of the messages is acknowledged already, or by another open transaction
+    :raises NotAllowed: transactions are disabled, or the subscription is not durable
+    :raises BrokerError: the acknowledgements cannot be stored now
+    """
+    pending = await subscription.topic.pending_acks.of(subscription, create=True)
+    if pending is None:
+        raise NotAllowed(
+            "org.apache.pulsar.broker.service.BrokerServiceException$NotAllowedException: "
+            "Server don't support transaction ack!"
+        )
+    ledger = subscription.topic.managed_ledger
+    if not cumulative:
+        consumed = subscription.cursor.is_consumed
+        # Clients may also send positions of entries that never existed.
+        known = [each for each in acked if ledger.ledgers.exists(each.position) or consumed(*each.position)]
+        try:
+            await pending.acknowledge(txn, known, lambda: _let_go(subscription, consumer, known))
+        except PersistenceFailure:
+            _give_back(subscription, [each.position for each in known])
+            raise
+    elif len(acked) == 1 and subscription.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+        last = ledger.last_confirmed
+        # What is stored after it later is not acknowledged, also not when the log is read again.
+        upto = acked[0] if acked[0].position <= last else replace(acked[0], position=last, remaining=None)
+        await pending.acknowledge_cumulative(txn, upto)
+        subscription.count_acked(consumer, 0)
+
+
+def _let_go(subscription: Subscription, consumer: AnyConsumer, acked: Sequence[Acked]) -> None:
+    messages = len(acked)
+    if isinstance(subscription.dispatcher, ManyConsumersDispatcher):
+        messages = subscription.dispatcher.let_go_pending(consumer, acked)
+    subscription.count_acked(consumer, messages)
+
+
+async def end_acks(subscription: Subscription, txn: TxnId, *, commit: bool, low_water: int) -> None:
+    """Ends a transaction in a subscription, durably: a commit makes the transaction's acknowledgements
+    effective, an abort redelivers the messages that it had acknowledged.
+
+    :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+    :raises BrokerError: the end cannot be stored now
+    """
+    pending = await subscription.topic.pending_acks.of(subscription, create=False)
+    if pending is None:
+        return
+    before = subscription.cursor.mark_delete
+    given_back = partial(_give_back, subscription)
+    await pending.end(txn, commit=commit, low_water=low_water, given_back=given_back)
+    pending.trim(subscription.topic.tasks)
+    subscription.after_ack(before)
+
+
+def _give_back(subscription: Subscription, positions: Sequence[Position], cumulative: bool = False) -> None:
+    """Redelivers the messages that an aborted transaction had acknowledged.
+
+    :param cumulative: whether the transaction also had a cumulative acknowledgement
+    """
+    dispatcher = subscription.dispatcher
+    if isinstance(dispatcher, SingleConsumerDispatcher):
+        if dispatcher.active is not None:
+            dispatcher.redeliver_all(dispatcher.active)
+    elif dispatcher is None or not dispatcher.consumers:
+        return
+    elif cumulative:
+        # The subscription had another type then. How much was left out since is not known.
+        subscription.cursor.rewind()
+        dispatcher.rewound()
+        subscription.read_more()
+    else:
+        giving = dispatcher.give_back(positions, dispatcher.held_in_part(positions))
+        subscription.topic.tasks.start(giving, "delivering what a transaction gave back")
 
 
 # Seeks: the cursor moves to any position while the consumers are disconnected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compactor import Compactor
@@ -35,7 +35,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings, use_persistence
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
-from magnetar.broker.topics.subscribing import PersistentSubscriptions
+from magnetar.broker.topics.subscribing import PendingAckLogs, PersistentSubscriptions
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -50,11 +50,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursors import AT_ONCE
-from magnetar.managed_ledger.errors import (
-    ManagedLedgerClosed,
-    ManagedLedgerFenced,
-    ManagedLedgerTerminated,
-)
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_record import Tenure
@@ -65,9 +61,6 @@ if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator
     from magnetar.broker.transactions import TxnId
     from magnetar.broker.transactions.buffer import TransactionBuffer
-    from magnetar.broker.transactions.pending_acks import PendingAcks
-
-    OpenPending = Callable[[Subscription, Tenure, bool], Awaitable[PendingAcks | None]]
 
 log = logging.getLogger(__name__)
 
@@ -147,15 +140,10 @@ class Topic(BaseTopic[Subscription]):
         self.transactions: TransactionBuffer | None = None
         """The transaction buffer; None: the topic has never had transactions."""
         self.make_transactions: Callable[[], TransactionBuffer] | None = None
-        """Creates the transaction buffer; None, like :attr:`open_pending`, if the topic cannot have
-        transactions."""
-        self.open_pending: OpenPending | None = None
-        """Opens the pending acknowledgements of a subscription; if they do not exist and the last argument is
-        False, returns None instead of creating them."""
-        self._log_tenures: dict[str, Tenure] = {}
-        """For each pending-ack log, the :class:`Tenure` in which it may be written, by subscription name."""
+        """Creates the transaction buffer; None if the topic cannot have transactions."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
+        self.pending_acks = PendingAckLogs(self, self._preparing)
         managed_ledger.listener = self
         managed_ledger.write_summaries = lambda: own.write_summaries()
         use_persistence(managed_ledger, policies)
@@ -279,54 +267,9 @@ class Topic(BaseTopic[Subscription]):
         # Without messages here it is only remembered, so that those still on their way are refused.
         await self._transaction_buffer().end(txn, commit=commit, low_water=low_water)
 
-    async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
-        """Returns the pending acknowledgements of a subscription, loaded if necessary.
-
-        :return: None if the subscription has no pending acknowledgements and ``create`` is false, or if it
-            cannot have them
-        :raises ServiceNotReady: the pending acknowledgements cannot be loaded now, or the topic is closing
-        """
-        known = subscription.knows_pending and not create
-        if self.make_transactions is None or known or subscription.pending is not None:
-            return subscription.pending
-        async with self._preparing:
-            self.check_open()
-            return await self._loaded_pending_acks(subscription, create=create)
-
-    async def _loaded_pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
-        if self.open_pending is None or not subscription.durable:
-            return None
-        if subscription.pending is None and (create or not subscription.knows_pending):
-            # A deletion ends the tenure of what it deletes, so it is not that of the topic.
-            tenure = self._log_tenures[subscription.name] = Tenure(self.loop)
-            if self.managed_ledger.stored_record.tenure.ended:
-                raise ServiceNotReady("Topic is temporarily unavailable")
-            subscription.pending = await self.open_pending(subscription, tenure, create)
-            subscription.knows_pending = True
-        return subscription.pending
-
     def tenures(self) -> list[Tenure]:
         """Returns the :class:`Tenure` of each managed ledger that the topic writes to."""
-        return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
-
-    def lost_pending_acks(self, error: BaseException) -> None:
-        """Handles a subscription's pending-ack log that another broker has taken over, or that has failed."""
-        if isinstance(error, ManagedLedgerFenced):
-            self.on_fenced()
-        else:
-            self.fail(error)
-
-    async def delete_pending_acks(self, subscription: Subscription) -> None:
-        """Deletes the pending acknowledgements of a subscription that is being deleted."""
-        async with self._preparing:
-            self.check_open()
-            await self._delete_pending_acks(subscription)
-
-    async def _delete_pending_acks(self, subscription: Subscription) -> None:
-        pending = await self._loaded_pending_acks(subscription, create=False)
-        if pending is not None:
-            subscription.pending = None
-            await pending.log.delete()
+        return [self.managed_ledger.stored_record.tenure, *self.pending_acks.tenures.values()]
 
     def _note_transactions(self, transactions: TransactionBuffer, appends: Sequence[Append]) -> None:
         """Passes entries that became durable to the transaction buffer, before any of them is dispatched."""
@@ -524,19 +467,15 @@ class Topic(BaseTopic[Subscription]):
     def disown(self) -> None:
         super().disown()
         self.managed_ledger.disown()
-        for ledger in self._logs():
+        for ledger in self.pending_acks.managed_ledgers():
             ledger.disown()
 
     def fail(self, error: BaseException) -> None:
         # Before anything else: a wrong state must not be written, not even in this turn of the loop.
         self.managed_ledger.abandon()
-        for ledger in self._logs():
+        for ledger in self.pending_acks.managed_ledgers():
             ledger.abandon()
         super().fail(error)
-
-    def _logs(self) -> list[ManagedLedger]:
-        pending = (each.pending for each in self.subscriptions.values())
-        return [each.log.managed_ledger for each in pending if each is not None]
 
     async def terminate(self) -> Position:
         """Terminates the topic; returns the position of its last entry."""
@@ -584,7 +523,7 @@ class Topic(BaseTopic[Subscription]):
             self.transactions.close()
         async with self._preparing:
             for subscription in self.subscriptions.values():
-                await self._delete_pending_acks(subscription)
+                await self.pending_acks.delete_loaded(subscription)
         await self._managed_ledgers.delete(self.managed_ledger)
         self._let_go()
 
@@ -596,5 +535,5 @@ class Topic(BaseTopic[Subscription]):
         self.replicators.clear()
         self.shadow_replicators.clear()
         self.markers.reader = None
-        self.transactions = self.make_transactions = self.open_pending = None
+        self.transactions = self.make_transactions = self.pending_acks.open = None
         self.followers.known = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.broker import events
@@ -15,12 +15,15 @@ from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscripti
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.errors import BrokerError, ConsumerBusy, NotAllowed, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io, Task
+from magnetar.io.locks import Mutex
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from magnetar.broker.topics.base import BaseTopic
     from magnetar.broker.topics.non_persistent import NonPersistentTopic
     from magnetar.broker.topics.persistent import Topic
+    from magnetar.broker.transactions.pending_acks import PendingAcks
+
+    OpenPending = Callable[[Subscription, Tenure, bool], Awaitable[PendingAcks | None]]
 
 S = TypeVar("S", bound=BaseSubscription)
 T = TypeVar("T")
@@ -266,7 +272,7 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         if name == COMPACTION:
             await topic.compaction.stop()
         try:
-            await topic.delete_pending_acks(subscription)
+            await topic.pending_acks.delete(subscription)
             await topic.managed_ledger.cursors.delete(name)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             subscription.unfence()
@@ -289,3 +295,73 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
             subscription.awaiting_return = subscription.topic.wheel.schedule(
                 SEEK_RETURN_SECONDS, self.forget, subscription
             )
+
+
+class PendingAckLogs:
+    """The pending acknowledgements of the subscriptions of one topic, in a log for each subscription."""
+
+    def __init__(self, topic: Topic, preparing: Mutex) -> None:
+        """:param topic: the topic that owns this object; only a weak reference to the topic is kept
+
+        :param preparing: the topic's lock, which is held while logs are loaded or deleted
+        """
+        self._topic = weakref.ref(topic)
+        self._preparing = preparing
+        self.open: OpenPending | None = None
+        """Opens the pending acknowledgements of a subscription; if they do not exist and the last argument is
+        False, returns None instead of creating them. None: the topic cannot have transactions."""
+        self.tenures: dict[str, Tenure] = {}
+        """For each log, the :class:`Tenure` in which it may be written, by subscription name."""
+
+    async def of(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
+        """Returns the pending acknowledgements of a subscription, loaded if necessary.
+
+        :return: None if the subscription has no pending acknowledgements and ``create`` is false, or if it
+            cannot have them
+        :raises ServiceNotReady: the pending acknowledgements cannot be loaded now, or the topic is closing
+        """
+        known = subscription.knows_pending and not create
+        if self.open is None or known or subscription.pending is not None:
+            return subscription.pending
+        async with self._preparing:
+            _present(self._topic).check_open()
+            return await self._loaded(subscription, create=create)
+
+    async def _loaded(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
+        if self.open is None or not subscription.durable:
+            return None
+        if subscription.pending is None and (create or not subscription.knows_pending):
+            topic = _present(self._topic)
+            # A deletion ends the tenure of what it deletes, so it is not that of the topic.
+            tenure = self.tenures[subscription.name] = Tenure(topic.loop)
+            if topic.managed_ledger.stored_record.tenure.ended:
+                raise ServiceNotReady("Topic is temporarily unavailable")
+            subscription.pending = await self.open(subscription, tenure, create)
+            subscription.knows_pending = True
+        return subscription.pending
+
+    def lost(self, error: BaseException) -> None:
+        """Handles a log that another broker has taken over, or that has failed."""
+        topic = self._topic()
+        if topic is not None and isinstance(error, ManagedLedgerFenced):
+            topic.on_fenced()
+        elif topic is not None:
+            topic.fail(error)
+
+    async def delete(self, subscription: Subscription) -> None:
+        """Deletes the pending acknowledgements of a subscription that is being deleted."""
+        async with self._preparing:
+            _present(self._topic).check_open()
+            await self.delete_loaded(subscription)
+
+    async def delete_loaded(self, subscription: Subscription) -> None:
+        """Like :meth:`delete`, for callers that hold the topic's lock."""
+        pending = await self._loaded(subscription, create=False)
+        if pending is not None:
+            subscription.pending = None
+            await pending.log.delete()
+
+    def managed_ledgers(self) -> list[ManagedLedger]:
+        """Returns the managed ledgers of all loaded logs."""
+        pending = (each.pending for each in _present(self._topic).subscriptions.values())
+        return [each.log.managed_ledger for each in pending if each is not None]

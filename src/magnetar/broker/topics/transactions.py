@@ -90,7 +90,7 @@ async def prepare_transactions(
     :raises LedgerError: the state of transactions, or an entry after it, cannot be read
     """
     own: Topic = weakref.proxy(topic)
-    store = partial(snapshots.store, topic.name)
+    store, lost = partial(snapshots.store, topic.name), topic.pending_acks.lost
 
     async def open_pending(subscription: Subscription, tenure: Tenure, create: bool) -> PendingAcks | None:
         from magnetar.broker.transactions.pending_acks import open_pending_acks
@@ -103,12 +103,12 @@ async def prepare_transactions(
             settings,
             own.policies.quorums,
             tenure,
-            partial(Topic.lost_pending_acks, own),
+            lost,
             create=create,
             figures=batches,
         )
 
-    topic.open_pending = open_pending
+    topic.pending_acks.open = open_pending
     topic.make_transactions = lambda: transaction_buffer(own, store, settings)
     if isinstance(topic, ShadowTopic):
         await topic.check_source(snapshots)

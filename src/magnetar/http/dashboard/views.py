@@ -65,7 +65,9 @@ class Views:
         with_broker = request.flag("broker")
         if with_broker and listed.namespace:
             # A role with permission for one namespace must not see the traffic of all.
-            raise InvalidRequest("the query parameter 'broker' can only be used for the topics of all namespaces")
+            raise InvalidRequest(
+                "the query parameter 'broker' can only be used for the topics of all namespaces"
+            )
         first = max(0, _number(request, "first", 0))
         count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
 

@@ -109,7 +109,8 @@ class TablesSection:
         check_access(self.path, self.storage, self.catalog, self.catalog_options)
         if self.catalog and self.format != "iceberg":
             raise ValueError(
-                "catalog requires format = 'iceberg', because tables of Delta Lake have no catalog; remove catalog"
+                "catalog requires format = 'iceberg', because tables of Delta Lake have no catalog; "
+                "remove catalog"
             )
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
             raise ValueError("catalog is required for Iceberg tables at s3://: a file, or a REST catalog")
@@ -186,7 +187,9 @@ class TableConfig(TablesSection):
             raise ValueError(f"late_hours must be 0 or more, not {self.late_hours}")
         both = {each.lower() for each in self.options} & {"mode", "quarantine.path"}
         if both and self.on_error == "quarantine":
-            raise ValueError(f"options: {min(both)} has no effect with on_error = 'quarantine'; remove this option")
+            raise ValueError(
+                f"options: {min(both)} has no effect with on_error = 'quarantine'; remove this option"
+            )
         if self.mode == "upsert" and self.partition_by:
             raise ValueError(
                 "partition_by requires mode = 'append', because tables with mode = "

@@ -14,7 +14,7 @@ from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.broker.subscriptions.persistent import Subscription, seek_to
+from magnetar.broker.subscriptions.persistent import Subscription, acknowledge_in, seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -148,7 +148,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         if request.replicate_subscription_state and isinstance(subscription, Subscription):
             await _replicate(subscription, enabled=broker.settings.replication.subscriptions.enabled)
         if isinstance(subscription, Subscription) and not subscription.knows_pending:
-            await subscription.topic.pending_acks(subscription, create=False)
+            await subscription.topic.pending_acks.of(subscription, create=False)
         await standing.check()
         topic.check_open()
     except BaseException:
@@ -334,7 +334,7 @@ async def _acknowledge_in_transaction(connection: Connection, request: CommandAc
         txn = (signed(request.txnid_most_bits), signed(request.txnid_least_bits))
         acked = [_acked(each) for each in request.message_id]
         cumulative = request.ack_type == CommandAck.Cumulative
-        await subscription.acknowledge_in(txn, consumer, acked, cumulative=cumulative)
+        await acknowledge_in(subscription, txn, consumer, acked, cumulative=cumulative)
     except BrokerError as refused:
         error = refused
     _send_receipt(connection, request, error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker import events
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.subscriptions.persistent import end_acks
 from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
 from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.translation import to_broker_error
@@ -162,7 +163,7 @@ async def end_on_subscription(connection: Connection, request: CommandEndTxnOnSu
         found = None if topic is None else topic.subscriptions.get(request.subscription.subscription)
         if found is not None:
             commit = _commits(request)
-            await found.end_transaction(_txn(request), commit=commit, low_water=_low_water(request))
+            await end_acks(found, _txn(request), commit=commit, low_water=_low_water(request))
     connection.send(answer)
 
 
