@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from pathlib import Path
 
 import pytest
 from tools.measure_source import ROOT, TITLES, Module, measure, modules, second_implementations, started
+
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.persistent import Topic
 
 _SAMPLE = '''"""A module."""
 
@@ -109,3 +114,18 @@ def test_a_start_imports_nothing_of_what_it_does_not_use() -> None:
     assert not [
         each for each in imported if each.startswith(tuple(f"{name}." for name in unused)) or each in unused
     ]
+
+
+@pytest.mark.parametrize(("kind", "most"), [(Topic, 45), (Subscription, 45), (Connection, 35)])
+def test_the_largest_classes_of_the_broker_leave_further_subjects_to_their_parts(
+    kind: type, most: int
+) -> None:
+    callables = (property, staticmethod, classmethod)
+    names = {
+        name
+        for each in kind.__mro__
+        if each.__module__.startswith("magnetar.")
+        for name, value in vars(each).items()
+        if (inspect.isfunction(value) or isinstance(value, callables)) and not name.startswith("__")
+    }
+    assert len(names) <= most, sorted(names)
