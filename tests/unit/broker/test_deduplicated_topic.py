@@ -46,6 +46,7 @@ class Client:
         self.undecided: list[int] = []
         self._topic = topic
         connection: Any = self
+        self.publishing = connection
         self.producer = Producer(
             topic,
             connection,

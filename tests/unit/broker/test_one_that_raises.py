@@ -8,7 +8,9 @@ import pytest
 from peers import TOPIC, Brokers, send_frame
 from simulated_io import SimulatedDisk, simulated_io
 
+from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.flow.limits import Readable
+from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
@@ -50,10 +52,16 @@ def test_producers_behind_one_that_raises_get_their_receipts(monkeypatch: pytest
     found = reported(brokers.loop, monkeypatch)
     error = RuntimeError("a defect")
 
-    def fail(*_told: object) -> None:
-        raise error
+    passed = Publishing.on_passed
 
-    monkeypatch.setattr(first.connection, "on_passed", fail)
+    def fail_first(
+        publishing: Publishing, producer: Producer, publish: Publish, taken: int, size: int
+    ) -> None:
+        if publishing is first.connection.publishing:
+            raise error
+        passed(publishing, producer, publish, taken, size)
+
+    monkeypatch.setattr(Publishing, "on_passed", fail_first)
     for peer in (first, second):
         peer.connection.data_received(send_frame(0))
     brokers.until(lambda: second.count(BaseCommand.SEND_RECEIPT) == 1)

@@ -220,14 +220,6 @@ class Connection:
             broker.io.loop, self.session.read_more, self.input.overfull, broker.limits.unsent, self.fail
         )
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
-        # Topics call these for every entry: methods of this class would cost one more call.
-        self.on_durable = self.publishing.on_durable
-        """Reports durable entries; see :meth:`ProducerConnection.on_durable`."""
-        self.on_passed = self.publishing.on_passed
-        """Reports entries that were passed to consumers without being stored; see
-        :meth:`ProducerConnection.on_passed`."""
-        self.on_failed = self.publishing.on_failed
-        """Reports failed entries; see :meth:`ProducerConnection.on_failed`."""
         self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.limits.keep_alive)
 

@@ -19,7 +19,7 @@ from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.producer import Producer, Publish, PublishOutcomes
 from magnetar.broker.publishing.replicated import (
     MARKER_RECEIPT,
     NamedPublish,
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 _OPEN = SessionState.OPEN
 
 
-class Publishing:
+class Publishing(PublishOutcomes):
     """Publishes for one connection, and pauses its reading while too many entries are in flight.
 
     Topics report the outcome of entries while they also notify other producers, so the methods that handle

@@ -3,6 +3,7 @@ key."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,40 @@ class AccessMode(IntEnum):
     ExclusiveWithFencing = 3
 
 
+class PublishOutcomes(ABC):
+    """Receives the outcomes of the entries that the producers of a connection publish."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def on_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Reports that entries [first, first + count) of a publish are stored, from ``first_entry_id`` on."""
+
+    @abstractmethod
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        """Reports that the first ``taken`` entries were passed to consumers and the rest dropped; none is
+        stored.
+
+        :param size: bytes of all entries
+        """
+
+    @abstractmethod
+    def on_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """Reports that entries [first, first + count) will never be stored. The client gets the error, and
+        sends the entries again if its producer was closed."""
+
+
 class ProducerConnection(Protocol):
     """The methods of a connection that its producers call."""
 
@@ -59,6 +94,9 @@ class ProducerConnection(Protocol):
     def held_back(self) -> bool:
         """Whether the connection is not read because too many of its bytes are pending."""
         ...
+
+    @property
+    def publishing(self) -> PublishOutcomes: ...
 
     async def is_alive(self) -> bool:
         """Checks whether the client responds; if not, closes the connection and returns False."""
@@ -77,34 +115,6 @@ class ProducerConnection(Protocol):
 
         :param assigned: where the client finds the topic; None: the client looks it up
         """
-        ...
-
-    def on_durable(
-        self,
-        producer: Producer,
-        publish: Publish,
-        ledger_id: int,
-        first_entry_id: int,
-        first: int,
-        count: int,
-        size: int,
-    ) -> None:
-        """Reports that entries [first, first + count) of a publish are stored, from ``first_entry_id`` on."""
-        ...
-
-    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """Reports that the first ``taken`` entries were passed to consumers and the rest dropped; none is
-        stored.
-
-        :param size: bytes of all entries
-        """
-        ...
-
-    def on_failed(
-        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
-    ) -> None:
-        """Reports that entries [first, first + count) will never be stored. The client gets the error, and
-        sends the entries again if its producer was closed."""
         ...
 
 

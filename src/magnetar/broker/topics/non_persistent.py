@@ -152,9 +152,9 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
                 # Raises nothing: the others still get their results.
                 connection.fail(BrokenInvariant(what, "at least 0", found))
             try:
-                connection.on_passed(publish.producer, publish, taken, size)
+                connection.publishing.on_passed(publish.producer, publish, taken, size)
             except Exception as error:  # noqa: BLE001 - reported; the others still get their results
-                report(self.loop, connection.on_passed, error)
+                report(self.loop, connection.publishing.on_passed, error)
         if self.producers.waiters:
             self.producers.wake()
 

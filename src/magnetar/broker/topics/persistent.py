@@ -355,7 +355,7 @@ class Topic(BaseTopic[Subscription]):
             publish = operation.context
             if publish is None:
                 continue
-            publish.producer.connection.on_durable(
+            publish.producer.connection.publishing.on_durable(
                 publish.producer,
                 publish,
                 operation.ledger_id,
@@ -414,7 +414,7 @@ class Topic(BaseTopic[Subscription]):
                 txn = publish.transaction
                 if txn is not None and transactions is not None and not isinstance(publish, TransactionEnd):
                     transactions.not_stored(txn, operation.count)
-                publish.producer.connection.on_failed(
+                publish.producer.connection.publishing.on_failed(
                     publish.producer,
                     publish,
                     operation.first,

@@ -12,7 +12,7 @@ from magnetar.broker.consumers.consumer import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish, PublishOutcomes
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
@@ -30,7 +30,7 @@ STORED_ALREADY: Position = (-1, -1)
 """The position in the outcome of a duplicate."""
 
 
-class NoConnection:
+class NoConnection(PublishOutcomes):
     """Replaces the connection of a producer that has no client."""
 
     address = "local"
@@ -38,6 +38,10 @@ class NoConnection:
     held_back = False
     supports_partial_producer = False
     non_persistent_pending = 0
+
+    @property
+    def publishing(self) -> PublishOutcomes:
+        return self
 
     async def is_alive(self) -> bool:
         return True
