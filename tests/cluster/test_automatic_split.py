@@ -6,13 +6,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from many_topics import ManyTopics
+from running import running
 
 NAMESPACE = "public/grows"
 MOST_TOPICS = 5
@@ -30,13 +30,8 @@ SETTINGS: dict[str, int | str] = {
 
 @pytest.fixture
 def brokers(cluster: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
-    with ExitStack() as ends:
-        found = []
-        for number in range(2):
-            process = BrokerProcess(tmp_path / f"broker{number}", cluster, **SETTINGS)
-            ends.callback(process.close)
-            process.start()
-            found.append(process)
+    found = [BrokerProcess(tmp_path / f"broker{number}", cluster, **SETTINGS) for number in range(2)]
+    with running(found):
         yield found
 
 

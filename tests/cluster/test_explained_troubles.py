@@ -12,6 +12,7 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from explained import PRODUCERS, administer, side_of, told, until
+from running import running
 
 KEPT_RANGES = 5
 _SHARED = pulsar.ConsumerType.Shared
@@ -27,9 +28,8 @@ def started(
         maxMessagePublishBufferSizeInMB=1,
         managedLedgerMaxUnackedRangesToPersist=KEPT_RANGES,
     )
-    process.start()
-    yield process
-    process.close()
+    with running([process]):
+        yield process
 
 
 @pytest.fixture

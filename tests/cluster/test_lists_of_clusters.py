@@ -15,6 +15,7 @@ from cluster_broker import BrokerProcess
 from cluster_requests import asked
 from kazoo.client import KazooClient
 from replicated_sites import until
+from running import running
 
 _TOPICS = 12
 
@@ -22,11 +23,8 @@ _TOPICS = 12
 @pytest.fixture
 def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
     found = [BrokerProcess(tmp_path / f"broker{number}", without_brokers) for number in range(2)]
-    for broker in found:
-        broker.start()
-    yield found
-    for broker in found:
-        broker.close()
+    with running(found):
+        yield found
 
 
 def _ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:

@@ -16,6 +16,7 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
 from many_topics import ManyTopics
+from running import running
 
 NAMESPACE = "public/mixed"
 PATIENCE = 90.0
@@ -114,13 +115,8 @@ def mixed(started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathF
     theirs = [ApacheBroker(tmp_path_factory.mktemp(f"apache{n}"), started_cluster) for n in range(_THEIRS)]
     ours = [BrokerProcess(tmp_path_factory.mktemp(f"ours{n}"), started_cluster) for n in range(2)]
     mixed = Mixed(theirs, ours)
-    try:
-        for broker in mixed.all:
-            broker.start()
+    with running(mixed.all):
         yield mixed
-    finally:
-        for broker in mixed.all:
-            broker.close()
 
 
 @pytest.mark.timeout(0)

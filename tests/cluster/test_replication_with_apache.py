@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pulsar
@@ -11,6 +12,7 @@ import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import CLUSTER, BookKeeperServers
 from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
+from running import running
 from server import Server
 
 from magnetar.client import Client
@@ -23,21 +25,19 @@ def apache(
     started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site[ApacheBroker]]:
     broker = ApacheBroker(tmp_path_factory.mktemp("apache"), started_cluster)
-    broker.start()
-    site = Site(CLUSTER, broker)
-    yield site
-    site.client.close()
-    broker.close()
+    with running([broker]):
+        site = Site(CLUSTER, broker)
+        with closing(site.client):
+            yield site
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site[Server]]:
     server = Server(tmp_path_factory.mktemp("ours"), {"clusterName": "ours"})
-    server.start()
-    site = Site("ours", server)
-    yield site
-    site.client.close()
-    server.close()
+    with running([server]):
+        site = Site("ours", server)
+        with closing(site.client):
+            yield site
 
 
 Pair = tuple[Site[Server], Site[ApacheBroker]]
@@ -244,12 +244,11 @@ def test_in_three_clusters_snapshots_of_either_kind_take_two_rounds(
 def last(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site[Server]]:
     """One more cluster of ours, behind the two."""
     server = Server(tmp_path_factory.mktemp("last"), {"clusterName": "last"})
-    server.start()
-    site = Site("last", server)
-    connect(*pair, site, tenant="shapes")
-    yield site
-    site.client.close()
-    server.close()
+    with running([server]):
+        site = Site("last", server)
+        with closing(site.client):
+            connect(*pair, site, tenant="shapes")
+            yield site
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from earlier_source import PREVIOUS, earlier_source
 from explained import until
+from running import running
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -27,14 +28,10 @@ def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list
         BrokerProcess(tmp_path / f"broker{number}", without_brokers, brokerDeduplicationEnabled="true")
         for number in range(2)
     ]
-    try:
-        for broker in found:
-            broker.source = earlier
-            broker.start()
+    for broker in found:
+        broker.source = earlier
+    with running(found):
         yield found
-    finally:
-        for broker in found:
-            broker.close()
 
 
 class Load:

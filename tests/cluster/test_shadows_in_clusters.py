@@ -11,6 +11,7 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
+from running import running
 
 NAMESPACE = "public/default"
 ROOT = f"/admin/v2/persistent/{NAMESPACE}"
@@ -19,11 +20,8 @@ ROOT = f"/admin/v2/persistent/{NAMESPACE}"
 @pytest.fixture
 def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
     found = [BrokerProcess(tmp_path / f"broker{number}", without_brokers) for number in range(2)]
-    for broker in found:
-        broker.start()
-    yield found
-    for broker in found:
-        broker.close()
+    with running(found):
+        yield found
 
 
 def served_by(broker: BrokerProcess, topic: str) -> str:

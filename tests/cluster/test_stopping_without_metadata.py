@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from proxied_broker import ProxiedBroker
+from running import running
 
 from magnetar.exit_codes import FAILED, IO_FAILED
 
@@ -20,14 +22,13 @@ def broker(
 ) -> Iterator[ProxiedBroker]:
     """With a topic that has a producer and a consumer."""
     made = ProxiedBroker(tmp_path / "broker", without_brokers, brokerShutdownTimeoutMs=request.param)
-    made.start()
-    client = pulsar.Client(made.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    consumer = client.subscribe("public/default/orders", "s")
-    client.create_producer("public/default/orders").send(b"x")
-    consumer.acknowledge(consumer.receive(20_000))
-    yield made
-    client.close()
-    made.close()
+    with running([made]):
+        client = pulsar.Client(made.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        with closing(client):
+            consumer = client.subscribe("public/default/orders", "s")
+            client.create_producer("public/default/orders").send(b"x")
+            consumer.acknowledge(consumer.receive(20_000))
+            yield made
 
 
 @pytest.mark.parametrize("trouble", ["stall", "refuse"])

@@ -10,6 +10,7 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from offloaded_topics import admin, check_read, ledgers, publish, wait_until
+from running import running
 
 TOPIC = "persistent://public/default/archived"
 SETTINGS: dict[str, int | str] = {
@@ -31,11 +32,8 @@ def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list
         BrokerProcess(tmp_path / f"broker{number}", without_brokers, **{**SETTINGS, **shared})
         for number in range(2)
     ]
-    for broker in found:
-        broker.start()
-    yield found
-    for broker in found:
-        broker.close()
+    with running(found):
+        yield found
 
 
 def test_the_next_owner_of_a_topic_reads_what_the_former_one_offloaded(

@@ -16,6 +16,7 @@ from bookkeeper_servers import BookKeeperServers
 from certificates import Authority
 from cluster_broker import BrokerProcess
 from explained import until
+from running import running
 
 PATIENCE = 60.0
 NAMESPACE = "public/tls"
@@ -82,11 +83,8 @@ class TlsBroker(BrokerProcess):
 def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list[TlsBroker]]:
     authority = Authority(tmp_path)
     found = [TlsBroker(tmp_path / f"broker{number}", without_brokers, authority) for number in range(2)]
-    for broker in found:
-        broker.start()
-    yield found
-    for broker in found:
-        broker.close()
+    with running(found):
+        yield found
 
 
 def test_each_keeps_what_it_has_and_both_are_asked_by_tls(brokers: list[TlsBroker], tmp_path: Path) -> None:

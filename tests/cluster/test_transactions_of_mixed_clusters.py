@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pulsar
@@ -13,6 +14,7 @@ from cluster_broker import BrokerProcess
 from raw_client import Client as RawClient
 from raw_client import entry_of
 from raw_transactions import transactional
+from running import running
 from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received, until
 
 from magnetar.client import Transaction
@@ -118,17 +120,11 @@ def mixed(
     """:param request: its parameter names the broker that starts first, and leads"""
     ours = BrokerProcess(tmp_path / "ours", without_brokers, **SETTINGS)
     apaches = ApacheBroker(tmp_path / "apaches", without_brokers, **SETTINGS)
-    made: Mixed | None = None
-    try:
-        for broker in (ours, apaches) if request.param == "ours-leads" else (apaches, ours):
-            broker.start()
-        made = Mixed(ours, apaches, request.node.originalname)
+    with (
+        running((ours, apaches) if request.param == "ours-leads" else (apaches, ours)),
+        closing(Mixed(ours, apaches, request.node.originalname)) as made,
+    ):
         yield made
-    finally:
-        if made is not None:
-            made.close()
-        apaches.close()
-        ours.close()
 
 
 @pytest.mark.parametrize("mixed", ["apache-leads"], indirect=True)

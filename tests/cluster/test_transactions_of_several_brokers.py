@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -16,6 +17,7 @@ from bookkeeper_servers import BookKeeperServers
 from client_programs import checks, go_command, java_command
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
+from running import running
 from transacting_pair import REST, SECONDS, Pair, received, until
 
 from magnetar.cli.pulsar_admin import main
@@ -35,21 +37,16 @@ SETTINGS: dict[str, int | str] = {
 @pytest.fixture
 def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
     found = [BrokerProcess(tmp_path / f"broker{n}", without_brokers, **SETTINGS) for n in range(2)]
-    try:
-        for broker in found:
-            broker.start()
+    with running(found):
         yield found
-    finally:
-        for broker in found:
-            broker.close()
 
 
 @pytest.fixture
 def pair(brokers: list[BrokerProcess], request: pytest.FixtureRequest) -> Iterator[Pair]:
     one, other = brokers
     made = Pair(one, other, request.node.originalname)
-    yield made
-    made.client.close()
+    with closing(made.client):
+        yield made
 
 
 def test_both_brokers_answer_alike_about_all_transactions(

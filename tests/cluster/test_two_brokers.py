@@ -21,6 +21,7 @@ from dashboard_page import Page
 from explained import until
 from kazoo.client import KazooClient
 from proxy_process import ProxyProcess
+from running import running
 
 from magnetar.cli.pulsar_admin import main
 
@@ -39,11 +40,8 @@ def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list
     packages: dict[str, int | str] = {"enablePackagesManagement": "true", "packagesReplicas": 2}
     settings = _REPORTS | packages | {"maxNumPartitionsPerPartitionedTopic": _PARTITIONS}
     found = [BrokerProcess(tmp_path / f"broker{number}", without_brokers, **settings) for number in range(2)]
-    for broker in found:
-        broker.start()
-    yield found
-    for broker in found:
-        broker.close()
+    with running(found):
+        yield found
 
 
 def _administer(broker: BrokerProcess, *words: str) -> None:
