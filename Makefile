@@ -86,6 +86,7 @@ geo: setup
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
+	@tools/packages_for_tests
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit BESIDE simulation+fuzz+spark+doors faults integration cluster
 
 check: setup
