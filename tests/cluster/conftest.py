@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from class_archive import archive_classes
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
 _RETURN_SECONDS = 15.0
@@ -57,25 +54,6 @@ def cluster(started_cluster: BookKeeperServers) -> BookKeeperServers:
 
 @pytest.fixture
 def without_brokers(cluster: BookKeeperServers) -> BookKeeperServers:
-    """Without the registrations, leaders and owners that killed brokers leave until their sessions end."""
-    client = KazooClient(cluster.zookeeper.address)
-    client.start()
-    try:
-        for root in ("/loadbalance", "/namespace"):
-            delete_ephemeral_nodes(client, root)
-    finally:
-        client.stop()
-        client.close()
+    """Without what killed brokers leave until their sessions end."""
+    cluster.remove_registrations()
     return cluster
-
-
-def delete_ephemeral_nodes(client: KazooClient, path: str) -> None:
-    """Those at and below a path."""
-    found = client.exists(path)
-    if found is None:
-        return
-    for child in client.get_children(path):
-        delete_ephemeral_nodes(client, f"{path}/{child}")
-    if found.ephemeralOwner:
-        with suppress(NoNodeError):
-            client.delete(path)

@@ -1,8 +1,16 @@
-"""Transactions over a broker of Apache Pulsar and one of ours, which serve one cluster at the same time."""
+"""Transactions over a broker of Apache Pulsar and one of ours, which serve one cluster at the same time.
+
+The abort of a transaction can deadlock a subscription of Apache Pulsar 4.0.8. The thread that aborts its
+acknowledgements holds the lock of ``PendingAckHandleImpl`` and waits for the dispatcher's lock
+(``redeliverUnacknowledgedMessages``). The dispatcher holds its own lock, acknowledges the marker of the
+abort, and waits for the first lock (``clearIndividualPosition``). Only a restart of that broker ends this. On
+a busy machine, about one run in ten meets the deadlock; if the JVM reports one, the test starts again with
+new brokers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,11 +25,12 @@ from raw_transactions import transactional
 from running import running
 from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received, until
 
-from magnetar.client import Transaction
+from magnetar.client import Timeout, Transaction
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 SNAPSHOTS = f"{NAMESPACE}/__transaction_buffer_snapshot"
 SETTINGS = {"transactionCoordinatorEnabled": "true"}
+_TRIES = 4
 
 
 class Mixed:
@@ -113,22 +122,40 @@ class Mixed:
             assert received(consumer, 1) == [name + b" input"]
 
 
-@pytest.fixture
-def mixed(
-    request: pytest.FixtureRequest, without_brokers: BookKeeperServers, tmp_path: Path
-) -> Iterator[Mixed]:
-    """:param request: its parameter names the broker that starts first, and leads"""
-    ours = BrokerProcess(tmp_path / "ours", without_brokers, **SETTINGS)
-    apaches = ApacheBroker(tmp_path / "apaches", without_brokers, **SETTINGS)
-    with (
-        running((ours, apaches) if request.param == "ours-leads" else (apaches, ours)),
-        closing(Mixed(ours, apaches, request.node.originalname)) as made,
-    ):
-        yield made
+Story = Callable[[Mixed], None]
 
 
-@pytest.mark.parametrize("mixed", ["apache-leads"], indirect=True)
-def test_a_transaction_reaches_brokers_of_both_kinds(mixed: Mixed) -> None:
+def play(story: Story, servers: BookKeeperServers, folder: Path, *, ours_leads: bool) -> None:
+    """Starts a broker of each kind and plays a story, with new brokers if Apache's one is in a deadlock.
+
+    :param ours_leads: whether our broker starts first, and leads
+    """
+    for number in range(_TRIES):
+        name = f"{story.__name__}-{number}"
+        servers.remove_registrations()
+        ours = BrokerProcess(folder / f"ours{number}", servers, **SETTINGS)
+        apaches = ApacheBroker(folder / f"apaches{number}", servers, **SETTINGS)
+        with (
+            running((ours, apaches) if ours_leads else (apaches, ours)),
+            closing(Mixed(ours, apaches, name)) as mixed,
+        ):
+            try:
+                story(mixed)
+            except (AssertionError, Timeout, pulsar.Timeout):
+                if not apaches.deadlocked():
+                    raise
+                # Nothing can be closed there any more.
+                apaches.kill()
+            else:
+                return
+    pytest.fail(f"Apache Pulsar's broker ended in a deadlock {_TRIES} times")
+
+
+def test_a_transaction_reaches_brokers_of_both_kinds(cluster: BookKeeperServers, tmp_path: Path) -> None:
+    play(both_kinds, cluster, tmp_path, ours_leads=False)
+
+
+def both_kinds(mixed: Mixed) -> None:
     pair = mixed.pair
     for broker in pair.all:
         pair.move(SNAPSHOTS, broker)
@@ -150,8 +177,13 @@ def test_a_transaction_reaches_brokers_of_both_kinds(mixed: Mixed) -> None:
     until(lambda: pair.gone(abandoned), "it times out")
 
 
-@pytest.mark.parametrize("mixed", ["ours-leads"], indirect=True)
-def test_open_transactions_survive_moves_to_brokers_of_the_other_kind(mixed: Mixed) -> None:
+def test_open_transactions_survive_moves_to_brokers_of_the_other_kind(
+    cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    play(moves, cluster, tmp_path, ours_leads=True)
+
+
+def moves(mixed: Mixed) -> None:
     pair = mixed.pair
     ours, apaches = pair.all
     late = [mixed.late(number) for number in pair.coordinators]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -71,3 +72,10 @@ class ApacheBroker(JavaServer):
             return response.status, response.read()
         finally:
             connection.close()
+
+    def deadlocked(self) -> bool:
+        """Whether threads of the process wait for each other for ever, as the JVM's own tool finds."""
+        assert self._process is not None, f"{self.name} does not run"
+        command = ["jstack", str(self._process.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return "Java-level deadlock" in done.stdout

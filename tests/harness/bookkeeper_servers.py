@@ -49,6 +49,18 @@ def setup_options(local: str, configuration: str) -> list[str]:
     return ["--cluster", CLUSTER, *stores, *addresses]
 
 
+def _delete_ephemeral_nodes(client: KazooClient, path: str) -> None:
+    """Those at and below a path."""
+    found = client.exists(path)
+    if found is None:
+        return
+    for child in client.get_children(path):
+        _delete_ephemeral_nodes(client, f"{path}/{child}")
+    if found.ephemeralOwner:
+        with suppress(NoNodeError):
+            client.delete(path)
+
+
 def _finished(command: Sequence[str], folder: Path) -> str:
     """What a command printed that did its work."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -223,6 +235,12 @@ class BookKeeperServers:
                 with suppress(NoNodeError):
                     found[ledger_id] = decoded(client.get(path)[0], path)
         return found
+
+    def remove_registrations(self) -> None:
+        """Removes registrations, leaders and owners, which killed brokers leave until their sessions end."""
+        with connected(self.zookeeper) as client:
+            for root in ("/loadbalance", "/namespace"):
+                _delete_ephemeral_nodes(client, root)
 
     def initialize(self) -> None:
         """Sets the metadata of the cluster up."""
