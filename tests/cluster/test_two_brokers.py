@@ -121,6 +121,33 @@ def _placed(brokers: list[BrokerProcess], topics: list[str]) -> tuple[int, int]:
     return 0, far
 
 
+def _check_answers_about_partitions(broker: BrokerProcess) -> None:
+    """What a broker says about all eight partitions, some of which another broker serves."""
+    root, partitions = (
+        "/admin/v2/persistent/public/default/parts",
+        [f"persistent://public/default/parts-partition-{index}" for index in range(8)],
+    )
+
+    def answer(path: str) -> Any:
+        status, told, redirects = _given(broker, "GET", root + path)
+        assert (status, redirects) == (200, 0), told
+        return told
+
+    assert answer("/subscriptions") == ["s"]
+    assert answer("/subscription/s/properties") == {}
+    assert answer("/subscription/s/replicatedSubscriptionStatus") == dict.fromkeys(partitions, False)
+    stored = answer("/internal-info")["partitions"]
+    assert sorted(stored) == partitions
+    assert all(list(each["cursors"]) == ["s"] for each in stored.values())
+    sizes = answer("/backlog")
+    assert (sizes["totalMessages"], sizes["messageBacklog"]) == (48, 48)
+    status, told, _ = _given(broker, "GET", f"{root}/subscription/none/properties")
+    assert (status, told["reason"]) == (
+        404,
+        "Subscription none not found for topic persistent://public/default/parts",
+    )
+
+
 def test_requests_publish_to_partitions_wherever_they_are_served(brokers: list[BrokerProcess]) -> None:
     one, other = brokers
     created, _, _ = _given(one, "PUT", "/admin/v2/persistent/public/default/parts/partitions", 8)
@@ -144,6 +171,8 @@ def test_requests_publish_to_partitions_wherever_they_are_served(brokers: list[B
     payloads = [consumer.receive(30_000).data().decode() for _ in range(48)]
     client.close()
     assert sorted(payloads) == sorted([f"m{number}" for number in range(16)] * 3)
+    for broker in brokers:
+        _check_answers_about_partitions(broker)
     # What the other one has is given up there, and only without topics.
     _, bundle, _ = _given(
         one, "GET", f"/lookup/v2/topic/persistent/public/default/parts-partition-{far}/bundle"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from array import array
 
 import pytest
 from test_namespace_admin import Mine
@@ -13,23 +13,16 @@ from magnetar.naming.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://mine/n/t")
 
-ASKED: dict[str, Callable[[Mine], Awaitable[object]]] = {
-    "names": lambda mine: mine.admin.subscriptions.names(str(NAME)),
-    "properties": lambda mine: mine.admin.subscriptions.properties(str(NAME), "s"),
-    "estimate": lambda mine: mine.admin.backlogs.estimate(str(NAME)),
-    "expire": lambda mine: mine.admin.backlogs.expire_all(str(NAME), 10),
-}
 
-
-@pytest.mark.parametrize("question", list(ASKED))
-def test_a_partition_that_is_unloaded_meanwhile_is_not_taken_for_one_without_subscriptions(
-    question: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _unloading(monkeypatch: pytest.MonkeyPatch) -> Mine:
+    """With two partitions, of which the first one is unloaded each time when the second one is loaded."""
     mine = Mine()
     mine.run(mine.admin.partitions.create(str(NAME), 2, {}))
     first, second = (mine.topic(NAME.partition(index)) for index in range(2))
-    for each in (first, second):
-        mine.run(each.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
+    for number, each in enumerate((first, second)):
+        subscription = f"s{number}" if number else "s"
+        mine.run(each.subscriptions.subscribe(subscription, EARLIEST, {"k": "v"}, durable=True, create=True))
+        each.managed_ledger.append(b"12345", array("q", [0]), array("q", [5]), 1, 5, None)
     load = mine.broker.topics.load
 
     async def unloading(name: TopicName, *, create: bool) -> object:
@@ -39,5 +32,21 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_taken_for_one_without_sub
         return found
 
     monkeypatch.setattr(mine.broker.topics, "load", unloading)
+    return mine
+
+
+def test_answers_about_a_partition_that_is_unloaded_meanwhile_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = _unloading(monkeypatch)
+    admin, topic = mine.admin, str(NAME)
+    assert mine.run(admin.subscriptions.names(topic)) == ["s", "s1"]
+    assert mine.run(admin.subscriptions.properties(topic, "s")) == {"k": "v"}
+    sizes = mine.run(admin.backlogs.estimate(topic))
+    assert (sizes["storageSize"], sizes["totalMessages"], sizes["messageBacklog"]) == (10, 2, 2)
+
+
+def test_a_partition_that_is_unloaded_meanwhile_is_not_taken_for_one_without_subscriptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = _unloading(monkeypatch)
     with pytest.raises(ServiceNotReady):
-        mine.run(ASKED[question](mine))
+        mine.run(mine.admin.backlogs.expire_all(str(NAME), 10))

@@ -19,6 +19,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator
@@ -28,6 +29,9 @@ _NEARLY_CAUGHT_UP = 1_000
 """If clients are connected and the backlog has fewer entries than this, expiring is refused unless the oldest
 message has expired, as in Pulsar.
 """
+
+_SIZES = ("storageSize", "totalMessages", "messageBacklog")
+"""The fields of ``PersistentOfflineTopicStats`` that add up over partitions."""
 
 
 class BacklogAdmin:
@@ -191,23 +195,26 @@ class BacklogAdmin:
         :raises NamespaceNotFound: no such namespace
         """
         try:
-            parts = await self._parts(topic)
-        except TopicNotFound as error:
-            if isinstance(error, NamespaceNotFound):
-                raise
-            parts = ()
-        backlogs = [s.backlog() for part in parts for s in part.subscriptions.values() if s.durable]
+            found, _ = await self._topics.of_each(topic, self._sizes, "/backlog")
+        except NamespaceNotFound:
+            raise
+        except TopicNotFound:
+            found = {}
         name = self._broker.parse_topic(topic)
         return {
-            "storageSize": sum(part.stored_bytes for part in parts),
-            "totalMessages": sum(part.managed_ledger.ledgers.total_entries() for part in parts),
-            "messageBacklog": sum(backlogs),
+            **{field: sum(sizes[field] for sizes in found.values()) for field in _SIZES},
             "brokerName": self._broker.settings.broker_id.rpartition(":")[0],
             "topicName": name.path,
             "dataLedgerDetails": [],
             "cursorDetails": {},
             "statGeneratedAt": self._broker.io.clock.wall_ms(),
         }
+
+    async def _sizes(self, name: TopicName) -> Mapping[str, int]:
+        topic = await self._broker.topics.persistent_topic(name)
+        backlogs = [each.backlog() for each in topic.subscriptions.values() if each.durable]
+        entries = topic.managed_ledger.ledgers.total_entries()
+        return dict(zip(_SIZES, (topic.stored_bytes, entries, sum(backlogs)), strict=True))
 
     async def check_quotas(self) -> None:
         """Checks the backlog quotas of all topics now."""

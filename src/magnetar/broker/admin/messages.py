@@ -24,7 +24,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import Node
-from magnetar.naming.topic_name import encode_path_piece
+from magnetar.naming.topic_name import TopicName, encode_path_piece
 
 if TYPE_CHECKING:
     from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
@@ -116,17 +116,12 @@ class MessageAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        names = await self._topics.parts(topic)
-        if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
-            return await self._stored(await self._topics.persistent(topic))
-        parts = {}
-        for name in names:
-            if await self._broker.managed_ledgers.exists(name.path):
-                parts[str(name)] = await self._stored(await self._broker.topics.persistent_topic(name))
-        return {"version": 0, "partitions": parts}
+        found, _ = await self._topics.of_each(topic, self._stored, "/internal-info")
+        own = found.get(str(self._broker.parse_topic(topic)))
+        return {"version": 0, "partitions": found} if own is None else own
 
-    async def _stored(self, topic: Topic) -> Json:
-        ledger = topic.managed_ledger
+    async def _stored(self, name: TopicName) -> Json:
+        ledger = (await self._broker.topics.persistent_topic(name)).managed_ledger
         ledgers = []
         for summary in ledger.ledgers:
             line: dict[str, object] = {"ledgerId": summary.ledger_id}

@@ -16,7 +16,6 @@ from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
-    BrokerError,
     InUse,
     InvalidRequest,
     NotAllowed,
@@ -27,7 +26,7 @@ from magnetar.errors import (
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, LATEST_ID, Position
 from magnetar.managed_ledger.side_ledgers import users_own
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import TopicName, subscription_piece
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 
@@ -110,8 +109,11 @@ class SubscriptionAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        names = {name for part in await self._parts(topic) for name in part.subscriptions}
-        return sorted(names)
+        found, _ = await self._topics.of_each(topic, self._names, "/subscriptions")
+        return sorted({name for names in found.values() for name in names})
+
+    async def _names(self, name: TopicName) -> Sequence[str]:
+        return list((await self._broker.topics.load(name, create=False)).subscriptions)
 
     async def create(
         self,
@@ -168,7 +170,14 @@ class SubscriptionAdmin:
 
         :raises SubscriptionNotFound: no such subscription
         """
-        return dict((await self._any(topic, subscription))[0].properties)
+        path = f"/subscription/{subscription_piece(subscription)}/properties"
+        found, _ = await self._topics.of_each(topic, partial(self._properties, subscription), path)
+        for properties in found.values():
+            return dict(properties)
+        raise missing(topic, subscription)
+
+    async def _properties(self, subscription: str, name: TopicName) -> Mapping[str, str]:
+        return (await self._any(str(name), subscription))[0].properties
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
         """Replaces the properties; those of a durable subscription are stored when this returns.
@@ -240,7 +249,14 @@ class SubscriptionAdmin:
 
         :raises SubscriptionNotFound: no such subscription
         """
-        return {s.topic.full_name: s.replicated for s in await self._each(topic, subscription)}
+        path = f"/subscription/{subscription_piece(subscription)}/replicatedSubscriptionStatus"
+        found, _ = await self._topics.of_each(topic, partial(self._replicated, subscription), path)
+        if not found:
+            raise missing(topic, subscription)
+        return {part: replicated for answer in found.values() for part, replicated in answer.items()}
+
+    async def _replicated(self, subscription: str, name: TopicName) -> Mapping[str, bool]:
+        return {s.topic.full_name: s.replicated for s in await self._each(str(name), subscription)}
 
     async def set_replicated(self, topic: str, subscription: str, wanted: bool) -> None:
         """Makes a subscription replicated, or no longer replicated; durable when this returns.
@@ -297,26 +313,16 @@ class ExplainAdmin:
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
         if not await self._broker.namespaces.partitions(name):
-            return await self._here(name, subscription)
+            return await self._here(subscription, name)
         query = {} if subscription is None else {"subscription": subscription}
-        each: dict[str, Json] = {}
-        missing: BrokerError | None = None
-        for part in await self._topics.parts(topic):
-            try:
-                each[str(part)] = await self._partitions.at_owner(
-                    part, partial(self._here, part, subscription), "GET", "/explain", query
-                )
-            except BrokerError as error:
-                # A partition is created by its first client, and not every partition need have the
-                # subscription.
-                if error.http_status != _NOT_FOUND:
-                    raise
-                missing = error
+        each, missing = await self._topics.of_each(
+            topic, partial(self._here, subscription), "/explain", query
+        )
         if missing is not None and not each:
             raise missing
         return {"topic": str(name), "partitions": each}
 
-    async def _here(self, name: TopicName, subscription: str | None) -> Json:
+    async def _here(self, subscription: str | None, name: TopicName) -> Json:
         # A topic that is being unloaded cannot be loaded, but can still be explained.
         found = self._broker.topics.loaded.get(str(name)) or await self._broker.topics.load(
             name, create=False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.admin.bundles import BundleAdmin
@@ -39,6 +40,7 @@ from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER
 
+T = TypeVar("T")
 Json = Mapping[str, object]
 _NOT_FOUND = 404
 
@@ -78,6 +80,39 @@ class TopicAdmin:
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
         return [name.partition(index) for index in range(count)] if count else [name]
+
+    async def of_each(
+        self,
+        topic: str,
+        here: Callable[[TopicName], Awaitable[T]],
+        suffix: str,
+        query: Mapping[str, str] | None = None,
+    ) -> tuple[dict[str, T], BrokerError | None]:
+        """Carries out an operation with a result on a topic that this broker serves, or on each partition of
+        a partitioned topic at the partition's owner.
+
+        :param here: carries out the operation on a topic that this broker serves
+        :param suffix: the end of the path of a GET request to another broker, after the topic
+        :returns: the results by full name, without partitions that answer 404, for example because they lack
+            the subscription, or because no client has created them yet; and the last error with that status
+        :raises NamespaceNotFound: no such namespace
+        :raises BrokerError: the error of a topic that is not partitioned, or another error of a partition
+        """
+        names = await self.parts(topic)
+        if names[0] == self._broker.parse_topic(topic):
+            return {str(names[0]): await here(names[0])}, None
+        found: dict[str, T] = {}
+        missing: BrokerError | None = None
+        for name in names:
+            try:
+                found[str(name)] = await self._partitions.at_owner(
+                    name, partial(here, name), "GET", suffix, query
+                )
+            except BrokerError as error:
+                if error.http_status != _NOT_FOUND:
+                    raise
+                missing = error
+        return found, missing
 
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
         """Creates a topic that is not partitioned.
@@ -387,16 +422,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such partitioned topic
         """
         metadata = await self._partitions.describe(topic)
-        each: dict[str, Json] = {}
-        for name in await self.parts(topic):
-            try:
-                each[str(name)] = await self._partitions.at_owner(
-                    name, partial(self._stats, name, wanted), "GET", "/stats", wanted.query()
-                )
-            except BrokerError as error:
-                # The partition's first client creates it, or createMissedPartitions.
-                if error.http_status != _NOT_FOUND:
-                    raise
+        each, _ = await self.of_each(topic, partial(self._stats, wanted), "/stats", wanted.query())
         total = total_stats(list(each.values()))
         return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
 
@@ -406,18 +432,10 @@ class TopicAdmin:
         :raises TopicNotFound: no such partitioned topic
         """
         metadata = await self._partitions.describe(topic)
-        each: dict[str, Json] = {}
-        for name in await self.parts(topic):
-            try:
-                each[str(name)] = await self._partitions.at_owner(
-                    name, partial(self._internal_stats, name), "GET", "/internalStats"
-                )
-            except BrokerError as error:
-                if error.http_status != _NOT_FOUND:
-                    raise
+        each, _ = await self.of_each(topic, self._internal_stats, "/internalStats")
         return {"metadata": metadata, "partitions": each}
 
-    async def _stats(self, name: TopicName, wanted: StatsSelection) -> Json:
+    async def _stats(self, wanted: StatsSelection, name: TopicName) -> Json:
         found = await self._broker.topics.load(name, create=False)
         return await stats_of(self._broker.io, found, self._broker.settings.broker_id, wanted)
 
