@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from pathlib import Path
 
 _LOWEST = 15_000
@@ -36,3 +37,19 @@ def held(port: int) -> socket.socket:
         holder.close()
         raise
     return holder
+
+
+def held_after_end(port: int, seconds: float = 10.0) -> socket.socket:
+    """Like :func:`held`, for the port of a server that has just ended.
+
+    A process that the server was starting when it was killed has the server's listeners until it executes its
+    own program.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return held(port)
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.01)

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from ports import held
+from ports import held_after_end
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -200,5 +200,5 @@ class Server:
         if process.stdout is not None:
             process.stdout.close()
         self._process = None
-        self._held += [held(port) for port in self._ports if port]
+        self._held += [held_after_end(port) for port in self._ports if port]
         return code
