@@ -123,10 +123,8 @@ def _placed(brokers: list[BrokerProcess], topics: list[str]) -> tuple[int, int]:
 
 def _check_answers_about_partitions(broker: BrokerProcess) -> None:
     """What a broker says about all eight partitions, some of which another broker serves."""
-    root, partitions = (
-        "/admin/v2/persistent/public/default/parts",
-        [f"persistent://public/default/parts-partition-{index}" for index in range(8)],
-    )
+    root = "/admin/v2/persistent/public/default/parts"
+    partitions = [f"persistent://public/default/parts-partition-{index}" for index in range(8)]
 
     def answer(path: str) -> Any:
         status, told, redirects = _given(broker, "GET", root + path)

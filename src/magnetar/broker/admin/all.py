@@ -81,7 +81,7 @@ class Admin:
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
-        self.explaining = ExplainAdmin(broker, self.partitions, self.topics)
+        self.explaining = ExplainAdmin(broker, self.topics)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from magnetar.broker.admin.partitions import PartitionAdmin, marked
+from magnetar.broker.admin.partitions import marked
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 Json = Mapping[str, object]
-_NOT_FOUND = 404
 
 
 class SubscriptionAdmin:
@@ -298,9 +297,8 @@ async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
 class ExplainAdmin:
     """Explains why a topic or a subscription receives nothing; topics are given by their full names."""
 
-    def __init__(self, broker: BrokerService, partitions: PartitionAdmin, topics: TopicAdmin) -> None:
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker
-        self._partitions = partitions
         self._topics = topics
 
     async def explain(self, topic: str, subscription: str | None) -> Json:
