@@ -6,15 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from urllib.parse import quote
 
-from magnetar.errors import BrokerError
 from magnetar.http.engine.message import Request, Response, nothing
 from magnetar.http.routing import Application, Endpoint
 from magnetar.http.shapes.names import topic_of
-
-_NOT_FOUND = 404
 
 
 async def at_each_partition(
@@ -31,28 +27,21 @@ async def at_each_partition(
     if not endpoint.each:
         return None
     names = await application.admin.partitions.elsewhere(topic_of(request.variables))
-    missing: BrokerError | None = None
-    done = False
-    for name in names:
-        own = replace(request, variables={**request.variables, "topic": name.local})
-        try:
-            await application.admin.partitions.at_owner(
-                name,
-                partial(endpoint.handler, application, own),
-                endpoint.method,
-                _suffix(endpoint, request.variables),
-                request.query,
-                bytes(request.body) if request.has_body else None,
-            )
-        except BrokerError as error:
-            if error.http_status != _NOT_FOUND:
-                raise
-            missing = error
-        else:
-            done = True
-    if missing is not None and not done:
+    if not names:
+        return None
+    found, missing = await application.admin.partitions.at_each_owner(
+        names,
+        lambda name: endpoint.handler(
+            application, replace(request, variables={**request.variables, "topic": name.local})
+        ),
+        endpoint.method,
+        _suffix(endpoint, request.variables),
+        request.query,
+        bytes(request.body) if request.has_body else None,
+    )
+    if missing is not None and not found:
         raise missing
-    return nothing() if names else None
+    return nothing()
 
 
 def _suffix(endpoint: Endpoint, variables: Mapping[str, str]) -> str:

@@ -96,6 +96,11 @@ def test_missed_partitions_are_made(server: Server) -> None:
         ask(server, "DELETE", f"{PERSISTENT}/default/missed-partition-1?force=true")
         wanted = {f"missed-partition-{index}" for index in range(3)}
         assert wanted - set(topics(server)) == {"missed-partition-1"}
+        # The error names the missing partition, as in Pulsar, and not the subscription.
+        missing = f"{PERSISTENT}/default/missed-partition-1/subscription/s"
+        for method, path in (("DELETE", ""), ("POST", "/skip_all"), ("GET", "/properties")):
+            status, answer = server.ask(method, missing + path)
+            assert (status, json.loads(answer)["reason"].split(" ")[0]) == (404, "Topic")
         ask(server, "POST", f"{PERSISTENT}/default/missed/createMissedPartitions")
         assert wanted <= set(topics(server))
         assert ask(server, "GET", f"{PERSISTENT}/default/missed-partition-1/subscriptions") == ["s"]

@@ -9,7 +9,7 @@ from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.any_topic import persistent, still_open
+from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.expiry import count_expired, expire, has_expired
 from magnetar.errors import (
@@ -51,17 +51,7 @@ class BacklogAdmin:
         :raises PersistentTopicRequired: the topic is non-persistent
         :raises ServiceNotReady: a partition was unloaded while the next partition was loaded
         """
-        names = await self._topics.parts(topic)
-        if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
-            return [await self._topics.persistent(topic)]
-        found = []
-        for name in names:
-            try:
-                found.append(persistent(await self._broker.topics.load(name, create=False)))
-            except TopicNotFound:
-                # The partition's first client creates it, or createMissedPartitions.
-                continue
-        return still_open(found)
+        return [persistent(part) for part in await self._topics.existing_parts(topic)]
 
     # Expiry
 

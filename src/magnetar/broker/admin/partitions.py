@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.ownership.peers import PeerRefused, ask
@@ -34,6 +34,7 @@ from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, subscription_piece
 
+T = TypeVar("T")
 _NOT_FOUND = 404
 _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
@@ -108,6 +109,32 @@ class PartitionAdmin:
     ) -> Any:
         """Carries out an operation on a topic at its owner; see :func:`at_owner_of`."""
         return await at_owner_of(self._broker, name, here, method, suffix, query, body)
+
+    async def at_each_owner(
+        self,
+        names: Iterable[TopicName],
+        here: Callable[[TopicName], Awaitable[T]],
+        method: str,
+        suffix: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> tuple[dict[str, T], BrokerError | None]:
+        """Carries out an operation on several topics, each at its owner; see :func:`at_owner_of`.
+
+        :returns: the results by full name, without topics that answer 404, for example because they lack the
+            subscription, or because no client has created them yet; and the last error with that status
+        :raises BrokerError: another error of a topic, which ends the operation
+        """
+        found: dict[str, T] = {}
+        missing: BrokerError | None = None
+        for name in names:
+            try:
+                found[str(name)] = await self.at_owner(name, partial(here, name), method, suffix, query, body)
+            except BrokerError as error:
+                if error.http_status != _NOT_FOUND:
+                    raise
+                missing = error
+        return found, missing
 
     async def count(self, topic: str, *, create: bool) -> int:
         """Returns the number of partitions, 0 for a topic that is not partitioned.

@@ -11,7 +11,7 @@ from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription, seek_to
-from magnetar.broker.topics.any_topic import AnyTopic, still_open
+from magnetar.broker.topics.any_topic import still_open
 from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
@@ -21,7 +21,6 @@ from magnetar.errors import (
     NotAllowed,
     PersistentTopicRequired,
     SubscriptionNotFound,
-    TopicNotFound,
 )
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, LATEST_ID, Position
@@ -46,22 +45,6 @@ class SubscriptionAdmin:
         self._broker = broker
         self._topics = topics
 
-    async def _parts(self, topic: str) -> Sequence[AnyTopic]:
-        """Returns the topic, or its existing partitions.
-
-        :raises ServiceNotReady: a partition was unloaded while the next partition was loaded
-        """
-        names = await self._topics.parts(topic)
-        if len(names) == 1 and names[0].partition_index < 0:
-            return [await self._broker.topics.load(names[0], create=False)]
-        return still_open([found for name in names if (found := await self._part(name)) is not None])
-
-    async def _part(self, name: TopicName) -> AnyTopic | None:
-        try:
-            return await self._broker.topics.load(name, create=False)
-        except TopicNotFound:
-            return None
-
     async def _each(self, topic: str, subscription: str) -> Sequence[Subscription]:
         return [_with_cursor(found) for found in await self._any(topic, subscription)]
 
@@ -70,12 +53,12 @@ class SubscriptionAdmin:
 
         :raises SubscriptionNotFound: no such subscription
         """
-        parts = [part for part in await self._parts(topic) if isinstance(part, Topic)]
+        parts = [part for part in await self._topics.existing_parts(topic) if isinstance(part, Topic)]
         replicators = [r for part in parts for r in part.all_replicators() if r.name == name]
         return replicators or await self._each(topic, name)
 
     async def _any(self, topic: str, subscription: str) -> Sequence[Subscription | NonPersistentSubscription]:
-        found = [part.subscriptions.get(subscription) for part in await self._parts(topic)]
+        found = [part.subscriptions.get(subscription) for part in await self._topics.existing_parts(topic)]
         there = [s for s in found if s is not None]
         if not there:
             raise missing(topic, subscription)

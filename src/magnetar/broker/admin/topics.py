@@ -20,7 +20,7 @@ from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, stats_of, total_stats
-from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.any_topic import AnyTopic, persistent, still_open
 from magnetar.broker.topics.entries import first_published_at, last_message
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.inactivity import seconds_unused
@@ -42,7 +42,6 @@ from magnetar.security.authentication import BROKER
 
 T = TypeVar("T")
 Json = Mapping[str, object]
-_NOT_FOUND = 404
 
 
 class TopicAdmin:
@@ -81,6 +80,25 @@ class TopicAdmin:
         count = await self._broker.namespaces.partitions(name)
         return [name.partition(index) for index in range(count)] if count else [name]
 
+    async def existing_parts(self, topic: str) -> Sequence[AnyTopic]:
+        """Returns the topic, or its existing partitions, and loads them if necessary.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises TopicNotFound: the topic is not partitioned and does not exist
+        :raises ServiceNotReady: a partition was unloaded while the next partition was loaded
+        """
+        names = await self.parts(topic)
+        if names[0] == self._broker.parse_topic(topic):
+            return [await self._broker.topics.load(names[0], create=False)]
+        found = []
+        for name in names:
+            try:
+                found.append(await self._broker.topics.load(name, create=False))
+            except TopicNotFound:
+                # The partition's first client creates it, or createMissedPartitions.
+                continue
+        return still_open(found)
+
     async def of_each(
         self,
         topic: str,
@@ -93,26 +111,15 @@ class TopicAdmin:
 
         :param here: carries out the operation on a topic that this broker serves
         :param suffix: the end of the path of a GET request to another broker, after the topic
-        :returns: the results by full name, without partitions that answer 404, for example because they lack
-            the subscription, or because no client has created them yet; and the last error with that status
+        :returns: the results by full name, without partitions that answer 404; and the last error with that
+            status
         :raises NamespaceNotFound: no such namespace
         :raises BrokerError: the error of a topic that is not partitioned, or another error of a partition
         """
         names = await self.parts(topic)
         if names[0] == self._broker.parse_topic(topic):
             return {str(names[0]): await here(names[0])}, None
-        found: dict[str, T] = {}
-        missing: BrokerError | None = None
-        for name in names:
-            try:
-                found[str(name)] = await self._partitions.at_owner(
-                    name, partial(here, name), "GET", suffix, query
-                )
-            except BrokerError as error:
-                if error.http_status != _NOT_FOUND:
-                    raise
-                missing = error
-        return found, missing
+        return await self._partitions.at_each_owner(names, here, "GET", suffix, query)
 
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
         """Creates a topic that is not partitioned.
