@@ -6,6 +6,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from magnetar.client.chunks import Chunks
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
@@ -80,6 +81,13 @@ class Acknowledgements:
             self.sent += 1
             return self._entry_done(position)
         return self._of_batch(position, 1 << index, max(message_id.batch_size(), index + 1))
+
+    def with_chunks(self, message_id: MessageId, chunks: Chunks) -> Future[None] | None:
+        """Acknowledges like :meth:`individual`; of a chunked message, all chunks."""
+        if chunks.are_delivered:
+            for position in chunks.acknowledged(message_id.position):
+                self.entry(position)
+        return self.individual(message_id)
 
     def runs(self, runs: Iterable[tuple[int, int, int, int, int]]) -> None:
         """Acknowledges runs of messages, as :func:`runs_of` returns them; only for consumers that wait for no

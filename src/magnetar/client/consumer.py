@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.client.acknowledging import Acknowledgements
@@ -14,21 +15,20 @@ from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.hot_messages import runs_of
-from magnetar.client.interceptors import ConsumerEventListener, notify
+from magnetar.client.interceptors import notify
 from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by, redeliveries_of
 from magnetar.client.message_id import MessageId
-from magnetar.client.options import ConsumerOptions, ReaderOptions
+from magnetar.client.options import ConsumerOptions
 from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
-from magnetar.client.receiving import Position, Taken
+from magnetar.client.receiving import Taken
 from magnetar.client.redelivery import Redelivery
 from magnetar.client.schema import ValueSchema
 from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats, Intervals, ReceivedTotals, consumer_stats, log_received
 from magnetar.client.value_messages import Values
 from magnetar.client.wire import ConsumerEnd, Wire
-from magnetar.io.interfaces import Future
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
@@ -65,7 +65,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             _consumers,
             announce=self._announce,
             close_command=lambda request_id: self._commands.close(request_id),
-            attached=lambda _connection: self._attached(),
+            attached=lambda _connection: self._positions.attached(),
             ended=lambda _error: self._queue.end(),
             moved=lambda: self._positions.migrated(),
             before_reattach=lambda: self._positions.until_sought(),
@@ -89,7 +89,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             subscription,
             options,
             shared=options.is_shared,
-            ask_again=lambda positions: self._ask_again_late(positions),
+            ask_again=lambda positions: self._redelivery.late(positions),
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
@@ -125,27 +125,18 @@ class Consumer(Attached, Listened, AsyncMessages):
             queue=queue,
             taken=taken,
             acks=acks,
-            due=self._ask_again_refused,
         )
         self._positions = Positions(
             loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
         )
 
         self._transactional: TransactionalAcknowledgements | None = None
-        self._receive_failed = self._refused = self._late = 0
-        self.intervals = Intervals(loop, self._totals, ReceivedTotals())
+        self.intervals = Intervals(loop, partial(_totals, queue, acks, redelivery, taken), ReceivedTotals())
 
     @property
     def stats(self) -> ConsumerStats:
         """The present statistics of this consumer."""
         return consumer_stats({self.topic(): self.intervals})
-
-    def _totals(self) -> ReceivedTotals:
-        totals = self._queue.totals()
-        totals.acks, totals.acks_failed = self._acks.sent, self._acks.failed
-        totals.failed = self._receive_failed
-        totals.refused, totals.late, totals.dead = self._refused, self._late, self._taken.dead
-        return totals
 
     @property
     def queued_bytes(self) -> int:
@@ -201,7 +192,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             try:
                 message = self._queue.take()
             except PulsarException:
-                self._receive_failed += 1
+                self._queue.opened.failed += 1
                 raise
             if message is not None:
                 return message
@@ -279,18 +270,16 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     def active_changed(self, active: bool) -> None:
         """Called when the broker has chosen the active consumer of a Failover subscription."""
+        told = self._options.consumer_event_listener
         if active:
-            self._event("became_active", lambda listener: listener.became_active(self, self._partition))
+            notify("became_active", told, lambda listener: listener.became_active(self, self._partition))
         else:
-            self._event("became_inactive", lambda listener: listener.became_inactive(self, self._partition))
+            notify("became_inactive", told, lambda listener: listener.became_inactive(self, self._partition))
 
     def end_of_topic(self) -> None:
         self._end_of_topic = True
-        self._event("reached_end_of_topic", lambda listener: listener.reached_end_of_topic(self))
-
-    def _event(self, name: str, call: Callable[[ConsumerEventListener], None]) -> None:
-        if (listener := self._options.consumer_event_listener) is not None:
-            notify(name, listener, call)
+        told = self._options.consumer_event_listener
+        notify("reached_end_of_topic", told, lambda listener: listener.reached_end_of_topic(self))
 
     # Acknowledging
 
@@ -311,7 +300,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             others = self._queue.chunks.acknowledged(message_id.position)
             await self._of_transactions().individual(transaction.begun(), message_id, others)
             return
-        answer = self._individual(message_id)
+        answer = self._acks.with_chunks(message_id, self._queue.chunks)
         if answer is not None:
             await answer
 
@@ -330,16 +319,10 @@ class Consumer(Attached, Listened, AsyncMessages):
             )
         return self._transactional
 
-    def _individual(self, message_id: MessageId) -> Future[None] | None:
-        if self._queue.chunks.are_delivered:
-            for position in self._queue.chunks.acknowledged(message_id.position):
-                self._acks.entry(position)
-        return self._acks.individual(message_id)
-
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """Like :meth:`acknowledge`, without waiting for an answer."""
         self._attachment.check_open()
-        self._individual(meant_by(message))
+        self._acks.with_chunks(meant_by(message), self._queue.chunks)
 
     def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
         """Like :meth:`acknowledge_soon`, for all messages of a queue, which is emptied; other threads may
@@ -352,9 +335,10 @@ class Consumer(Attached, Listened, AsyncMessages):
         except PulsarException:
             messages.clear()
             raise
-        if self._queue.chunks.are_delivered or self._taken.matters:
+        chunks = self._queue.chunks
+        if chunks.are_delivered or self._taken.matters:
             while messages:
-                self._individual(meant_by(messages.popleft()))
+                self._acks.with_chunks(meant_by(messages.popleft()), chunks)
             return
         self._acks.runs(runs_of(messages, meant_by))
 
@@ -427,19 +411,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         :raises PulsarException: the consumer is closed or has failed permanently
         """
         self._attachment.check_open()
-        self._refused += 1
         self._redelivery.refused(meant_by(message).position, redeliveries_of(message))
-
-    def _ask_again_refused(self, positions: list[Position]) -> None:
-        """Requests redelivery of negatively acknowledged entries; called when their redelivery delay has
-        passed.
-        """
-        self._redelivery.request(positions)
-
-    def _ask_again_late(self, positions: list[Position]) -> None:
-        """Requests redelivery of entries that were not acknowledged in time."""
-        self._late += len(positions)
-        self._redelivery.request(positions)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""
@@ -501,11 +473,6 @@ class Consumer(Attached, Listened, AsyncMessages):
             connection, lambda request_id: self._commands.subscribe(request_id, start, epoch)
         )
 
-    def _attached(self) -> None:
-        self._queue.attached()
-        if isinstance(self._options, ReaderOptions):
-            self._positions.acknowledge_read()
-
     async def unsubscribe(self) -> None:
         """Deletes the subscription, and closes the consumer.
 
@@ -545,3 +512,12 @@ class Consumer(Attached, Listened, AsyncMessages):
 
 def _consumers(wire: Wire) -> dict[int, ConsumerEnd]:
     return wire.consumers
+
+
+def _totals(
+    queue: ReceiverQueue, acks: Acknowledgements, redelivery: Redelivery, taken: Taken
+) -> ReceivedTotals:
+    totals = queue.totals()
+    totals.acks, totals.acks_failed = acks.sent, acks.failed
+    totals.refused, totals.late, totals.dead = redelivery.refusals, redelivery.timed_out, taken.dead
+    return totals

@@ -233,11 +233,14 @@ Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)
 Notified = TypeVar("Notified")
 
 
-def notify(name: str, notified: Notified, call: Callable[[Notified], object]) -> None:
+def notify(name: str, notified: Notified | None, call: Callable[[Notified], object]) -> None:
     """Calls a method of an interceptor or event listener; logs its exception.
 
     :param name: the name of the method, for the log
+    :param notified: the interceptor or event listener; None: nothing is called
     """
+    if notified is None:
+        return
     try:
         call(notified)
     except Exception:

@@ -9,7 +9,7 @@ from magnetar.client.attachment import Attachment
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
 from magnetar.client.message_id import MessageId
-from magnetar.client.options import ConsumerOptions
+from magnetar.client.options import ConsumerOptions, ReaderOptions
 from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import StartPosition
 from magnetar.client.redelivery import Redelivery
@@ -36,6 +36,7 @@ class Positions:
         self._loop = loop
         self._attachment = attachment
         self._durable = options.durable
+        self._reads = isinstance(options, ReaderOptions)
         self._compacted = options.is_read_compacted
         self._inclusive = options.start_message_id_inclusive
         self._commands = commands
@@ -56,7 +57,13 @@ class Positions:
         self._group_seconds = options.ack_group_time_ms / 1000
         self._acknowledging: Cancellable | None = None
 
-    def acknowledge_read(self) -> None:
+    def attached(self) -> None:
+        """Requests messages after the consumer was attached on a new connection."""
+        self._queue.attached()
+        if self._reads:
+            self._acknowledge_read()
+
+    def _acknowledge_read(self) -> None:
         """Acknowledges the messages that were read, together after a delay; called when the program has
         received a message. The broker needs the acknowledgements to compute a reader's backlog, and to report
         that a terminated topic was read to its end.
@@ -70,10 +77,10 @@ class Positions:
         self._acknowledging = None
         if self._seeking is not None:
             # A position before the seek must not move the subscription after it.
-            self.acknowledge_read()
+            self._acknowledge_read()
             return
         queue = self._queue
-        queue.on_taken = self.acknowledge_read
+        queue.on_taken = self._acknowledge_read
         read = queue.last_taken
         if read is None and not queue.start.inclusive:
             # The broker delivers the message of the start position, too.

@@ -83,8 +83,8 @@ class ReceiverQueue:
         self.start = StartPosition(None, options.start_message_id_inclusive)
         """The start position; earlier messages are dropped."""
         self.opened = ReceivedTotals()
-        """Number of messages that were made ready for the program since the consumer was opened, and size of
-        their entries in bytes.
+        """Number of messages that were made ready for the program since the consumer was opened, size of
+        their entries in bytes, and number of failed calls of ``receive``.
         """
         self.last_taken: MessageId | None = None
         """The id of the last message or entry that the program received; None: nothing received yet."""
@@ -119,7 +119,10 @@ class ReceiverQueue:
     def totals(self) -> ReceivedTotals:
         """Returns the totals of received messages; ``waiting`` is the number of messages in the queue."""
         waiting = sum(entry.num_messages for entry in tuple(self._entries)) + len(self._ready)
-        return ReceivedTotals(self.opened.messages - len(self._ready), self.opened.bytes, waiting=waiting)
+        opened = self.opened
+        return ReceivedTotals(
+            opened.messages - len(self._ready), opened.bytes, failed=opened.failed, waiting=waiting
+        )
 
     @property
     def waiting_bytes(self) -> int:

@@ -27,9 +27,7 @@ class Redelivery:
         queue: ReceiverQueue,
         taken: Taken,
         acks: Acknowledgements,
-        due: Callable[[list[Position]], object],
     ) -> None:
-        """:param due: called with negatively acknowledged entries after their delay"""
         self._attachment = attachment
         self._shared = options.is_shared
         self._commands = commands
@@ -39,10 +37,19 @@ class Redelivery:
         self._loop = loop
         self._delay = options.negative_ack_redelivery_delay_ms / 1000
         self._backoff = options.negative_ack_redelivery_backoff
-        self._due = due
         self._nacks: dict[float, NegativeAcknowledgements] = {}
         """By delay in seconds: the negative acknowledgements with this delay; with a back-off, there are
         several delays.
+        """
+        self.refusals = 0
+        """Number of negatively acknowledged messages."""
+        self.timed_out = 0
+        """Number of entries that were not acknowledged in time."""
+        self.before_refused: Callable[[list[Position]], object] | None = None
+        """Called before the redelivery of negatively acknowledged entries is requested; None: no callback."""
+        self.before_late: Callable[[list[Position]], object] | None = None
+        """Called before the redelivery of entries that were not acknowledged in time is requested; None: no
+        callback.
         """
 
     def refused(self, position: Position, redeliveries: int) -> None:
@@ -50,12 +57,25 @@ class Redelivery:
 
         :param redeliveries: number of earlier redeliveries
         """
+        self.refusals += 1
         self._taken.refused(position)
         delay = self._delay if self._backoff is None else self._backoff.seconds(redeliveries)
         waiting = self._nacks.get(delay)
         if waiting is None:
             waiting = self._nacks[delay] = NegativeAcknowledgements(self._loop, delay, self._due)
         waiting.add(position)
+
+    def _due(self, positions: list[Position]) -> None:
+        if self.before_refused is not None:
+            self.before_refused(positions)
+        self.request(positions)
+
+    def late(self, positions: list[Position]) -> None:
+        """Requests redelivery of entries that were not acknowledged in time."""
+        if self.before_late is not None:
+            self.before_late(positions)
+        self.timed_out += len(positions)
+        self.request(positions)
 
     def request_all(self) -> None:
         """Requests redelivery of all unacknowledged messages.

@@ -48,6 +48,8 @@ class InterceptedConsumer(Consumer):
         self._chain = consumer_chain(options.interceptors)
         self._with_value = self._queue.intercept
         self._queue.intercept = self._before_consume
+        self._redelivery.before_refused = self._before_refused
+        self._redelivery.before_late = self._before_late
 
     async def open(self) -> None:
         await super().open()
@@ -96,15 +98,13 @@ class InterceptedConsumer(Consumer):
                 lambda one: one.on_acknowledge_cumulative(self, message_id, failure),
             )
 
-    def _ask_again_refused(self, positions: list[Position]) -> None:
+    def _before_refused(self, positions: list[Position]) -> None:
         ids = self._ids(positions)
         self._chain.each("on_negative_acks_send", lambda one: one.on_negative_acks_send(self, ids))
-        super()._ask_again_refused(positions)
 
-    def _ask_again_late(self, positions: list[Position]) -> None:
+    def _before_late(self, positions: list[Position]) -> None:
         ids = self._ids(positions)
         self._chain.each("on_ack_timeout_send", lambda one: one.on_ack_timeout_send(self, ids))
-        super()._ask_again_late(positions)
 
     def _ids(self, positions: list[Position]) -> list[MessageId]:
         return [MessageId(self._partition, *position) for position in positions]
