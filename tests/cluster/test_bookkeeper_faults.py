@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from bookkeeper_servers import BookieServer, BookKeeperServers
-from ledger_load import RUN, Load, Process, payload, until
+from ledger_load import RUN, Load, Process, payload
+from polling import until_true
 
 from magnetar.ledger.interface import Quorums
 
@@ -104,12 +105,12 @@ def test_a_bookie_that_turns_read_only_is_replaced_and_taken_again(
         turning.turn(read_only=True)
         await load.more()
         assert [turning.address in each for each in await ensembles(load, theirs)] == [True, False]
-        await until(lambda: turning.address in ours.store.bookies.read_only)
+        await until_true(lambda: turning.address in ours.store.bookies.read_only)
         assert turning.address not in ours.store.placement.ensemble(TWO_OF_THREE)
         await nothing_is_missing(load, theirs)
         await load.is_fenced()
         turning.turn(read_only=False)
-        await until(lambda: turning.address in ours.store.bookies.writable)
+        await until_true(lambda: turning.address in ours.store.bookies.writable)
         again = Load(await ours.store.create(Quorums(3, 3, 2), {}))
         await again.more(RUN)
         await again.stop()

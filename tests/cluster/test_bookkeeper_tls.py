@@ -12,7 +12,8 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from certificates import Authority
 from cluster_broker import BrokerProcess
-from ledger_load import Load, Process, payload, until
+from ledger_load import Load, Process, payload
+from polling import until_true
 
 from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
@@ -94,7 +95,7 @@ def lived(
         process = await Process.start(servers, folder, network(), prove if credentials else None, wire)
         load = Load(await process.store.create(Quorums(1, 1, 1), {}))
         try:
-            await until(lambda: load.told >= entries or load.failed is not None)
+            await until_true(lambda: load.told >= entries or load.failed is not None)
             await load.stop()
             if load.failed is None:
                 last, _ = await load.writer.close()

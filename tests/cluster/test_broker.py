@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from bookkeeper_servers import BookKeeperServers
 from cluster_broker import SESSION_MS, BrokerProcess
 from explained import PRODUCERS, administer, told
 from kazoo.client import KazooClient
+from polling import until
 from ports import free_port
 
 from magnetar.ledger.bookkeeper.ledger_record import ledger_path
@@ -55,13 +55,6 @@ def client(broker: BrokerProcess) -> Iterator[pulsar.Client]:
     )
     yield client
     client.close()
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def received(consumer: pulsar.Consumer, wanted: int) -> list[bytes]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -17,13 +16,13 @@ from apache_broker import ApacheBroker
 from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
+from polling import until
 
 _PLAIN: dict[str, int | str] = {"topicLevelPoliciesEnabled": "false"}
 """Policies of topics are in a persistent topic of each namespace: its bundle would go to brokers for such."""
 PERSISTENT_ONLY = {**_PLAIN, "enableNonPersistentTopics": "false"}
 NON_PERSISTENT_ONLY = {**_PLAIN, "enablePersistentTopics": "false"}
 _TOPICS = 10
-_PATIENCE = 60.0
 _numbers = count()
 
 
@@ -61,13 +60,6 @@ class Dedicated:
         assert status == 200, answer
         url = json.loads(answer)["brokerUrl"]
         return next(each for each in self.all if each.url == url)
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
-from explained import PRODUCERS, administer, side_of, told, until
+from explained import PRODUCERS, administer, side_of, told
+from polling import until_wanted
 from running import running
 
 KEPT_RANGES = 5
@@ -114,7 +115,7 @@ def test_more_acknowledged_out_of_order_than_is_kept_in_a_ledger(
         producer.send(b"more")
         return str(side_of(broker, topic)["reason"])
 
-    until(after_one_more, lambda each: each == "ack_state")
+    until_wanted(after_one_more, lambda each: each == "ack_state")
     found = told(broker, topic, "ack_state")
     assert found["figures"]["ranges"] > KEPT_RANGES
     administer(broker, found["try"])

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from java_ledger_client import JavaClientFailed, JavaLedgerClient
-from ledger_load import Load, Process, payload, until
+from ledger_load import Load, Process, payload
+from polling import until_true
 
 from magnetar.ledger.bookkeeper.bookies import Use
 from magnetar.ledger.bookkeeper.digests import Digest, master_key
@@ -88,7 +89,7 @@ async def written(process: Process, quorums: Quorums, count: int) -> tuple[Ledge
         buffer += payload(entry_id)
         ends.append(len(buffer))
     writer.append(bytes(buffer), starts, ends, 0, count)
-    await until(lambda: told.last == count - 1)
+    await until_true(lambda: told.last == count - 1)
     return writer, told
 
 
@@ -105,7 +106,7 @@ def test_their_client_reads_and_recovers_what_ours_has_written(
             assert await theirs.do("recover", writer.ledger_id) == ["299", *expected]
             writer, told = await written(ours, quorums, 300)
             assert await theirs.do("recover", writer.ledger_id) == ["299", *expected]
-            await until(lambda told=told: told.failed is not None)  # type: ignore[misc]
+            await until_true(lambda told=told: told.failed is not None)  # type: ignore[misc]
             assert isinstance(told.failed, LedgerFenced)
             with pytest.raises(LedgerFenced):
                 await writer.close()
@@ -156,7 +157,7 @@ async def overhang(ours: Process) -> int:
     writer, told = await written(ours, QUORUMS[0], 40)
     last = payload(40)
     writer.append(last, array("q", [0]), array("q", [len(last)]), 0, 1)
-    await until(lambda: told.last == 40)
+    await until_true(lambda: told.last == 40)
     record = (await ours.store.records.read(writer.ledger_id)).record
     # Two others are asked for entry 41 before this one, and have said by then that it was never written.
     alone = record.segments[-1].ensemble[record.write_set(41)[-1]]
@@ -167,7 +168,7 @@ async def overhang(ours: Process) -> int:
         body = payload(entry_id)
         head = digest.head(writer.ledger_id, entry_id, 40, bytes_of(all_of(entry_id)), body)
         bookie.add(writer.ledger_id, entry_id, key, (head, body), lambda status, _: answers.append(status))
-    await until(lambda: len(answers) == 40)
+    await until_true(lambda: len(answers) == 40)
     assert set(answers) == {Status.OK}
     return writer.ledger_id
 

@@ -14,7 +14,7 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
 from kazoo.client import KazooClient
-from replicated_sites import until
+from polling import until
 from running import running
 
 _TOPICS = 12

@@ -19,6 +19,7 @@ import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from polling import until
 
 Broker = BrokerProcess | ApacheBroker
 NAMES = [f"t{number}" for number in range(24)]
@@ -57,13 +58,6 @@ def report(broker: Broker) -> dict[str, dict[str, object]]:
     found = ask(broker, "GET", "broker-stats/load-report")
     assert isinstance(found, dict)
     return found
-
-
-def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(1.0)
 
 
 class Publishing:
@@ -126,10 +120,10 @@ def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: l
     client = client_of(first)
     publishing = Publishing(client, namespace)
     try:
-        until(lambda: len(bundles(first, namespace)) == 8, "the first one tells of its bundles")
+        until(lambda: len(bundles(first, namespace)) == 8, "the first one tells of its bundles", every=1.0)
         assert report(first)["cpu"].keys() == {"usage", "limit"}
         second.start()
-        until(lambda: len(bundles(second, namespace)) >= 2, "the second one serves some of them")
+        until(lambda: len(bundles(second, namespace)) >= 2, "the second one serves some of them", every=1.0)
         moved = sorted(bundles(second, namespace))[0]
         _, metrics = second.ask("GET", "/metrics")
         assert b"pulsar_lb_cpu_usage{" in metrics
@@ -167,7 +161,7 @@ def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], No
     try:
         move_to(busy, leading, namespace)
         begin()
-        until(lambda: len(bundles(idle, namespace)) >= 2, "the idle one has some of them", seconds)
+        until(lambda: len(bundles(idle, namespace)) >= 2, "the idle one has some of them", seconds, every=1.0)
     finally:
         publishing.end()
         client.close()
@@ -189,7 +183,7 @@ def move_to(busy: Broker, leading: Broker, namespace: str) -> None:
         if not elsewhere:
             break
         time.sleep(_ARRIVES_SECONDS)
-    until(lambda: bundles(busy, namespace) == every, "the busy one has all")
+    until(lambda: bundles(busy, namespace) == every, "the busy one has all", every=1.0)
 
 
 def serves(broker: Broker, namespace: str, name: str) -> bool:

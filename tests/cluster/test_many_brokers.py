@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from itertools import count
@@ -17,6 +16,7 @@ from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from following_clients import Following, FollowingJava, FollowingMagnetar, FollowingPython
 from many_topics import ManyTopics
+from polling import until
 
 _numbers = count()
 PATIENCE = 60.0
@@ -67,13 +67,6 @@ def client_of(*brokers: BrokerProcess) -> pulsar.Client:
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         operation_timeout_seconds=60,
     )
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from random import Random
 
@@ -16,6 +16,7 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
 from many_topics import ManyTopics
+from polling import until
 from running import running
 
 NAMESPACE = "public/mixed"
@@ -26,13 +27,6 @@ _MINUTES = float(os.environ.get("MAGNETAR_MIXED_MINUTES", "0"))
 _THEIRS = int(os.environ.get("MAGNETAR_MIXED_APACHES", "1"))
 _TOPICS = int(os.environ.get("MAGNETAR_MIXED_TOPICS", "40"))
 _SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 class Mixed:

@@ -11,7 +11,8 @@ import pulsar
 import pytest
 from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
-from replicated_sites import Site, received_once, until
+from polling import until
+from replicated_sites import Site, received_once
 from server import Server
 
 _TENANT = "both"

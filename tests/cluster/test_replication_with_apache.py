@@ -11,7 +11,8 @@ import pulsar
 import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import CLUSTER, BookKeeperServers
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
+from polling import until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once
 from running import running
 from server import Server
 

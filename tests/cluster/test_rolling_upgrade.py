@@ -10,7 +10,7 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 from earlier_source import PREVIOUS, earlier_source
-from explained import until
+from polling import until_wanted
 from running import running
 
 pulsar = pytest.importorskip("pulsar")
@@ -73,7 +73,7 @@ class Load:
     def more(self) -> None:
         """Waits until messages went through all brokers that there are now."""
         end = self.sent + 100
-        until(lambda: min(self.sent, len(self.received) + 20), lambda done: done >= end)
+        until_wanted(lambda: min(self.sent, len(self.received) + 20), lambda done: done >= end)
 
     def stop(self) -> None:
         self._stop.set()

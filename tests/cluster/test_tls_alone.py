@@ -15,7 +15,7 @@ import pytest
 from bookkeeper_servers import BookKeeperServers
 from certificates import Authority
 from cluster_broker import BrokerProcess
-from explained import until
+from polling import until_wanted
 from running import running
 
 PATIENCE = 60.0
@@ -89,7 +89,7 @@ def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list
 
 def test_each_keeps_what_it_has_and_both_are_asked_by_tls(brokers: list[TlsBroker], tmp_path: Path) -> None:
     one, two = brokers
-    until(lambda: two.asks("GET", "/admin/v2/brokers/lab"), lambda found: len(found) == 2)
+    until_wanted(lambda: two.asks("GET", "/admin/v2/brokers/lab"), lambda found: len(found) == 2)
     one.asks("PUT", f"/admin/v2/namespaces/{NAMESPACE}", {"bundles": {"numBundles": 8}})
     clients = [
         pulsar.Client(each.urls["pulsar+ssl"], tls_trust_certs_file_path=str(tmp_path / "authority.pem"))

@@ -19,11 +19,12 @@ import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from polling import until
 from raw_client import Client as RawClient
 from raw_client import entry_of
 from raw_transactions import transactional
 from running import running
-from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received, until
+from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received
 
 from magnetar.client import Timeout, Transaction
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand

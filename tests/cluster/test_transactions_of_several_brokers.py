@@ -17,8 +17,9 @@ from bookkeeper_servers import BookKeeperServers
 from client_programs import checks, go_command, java_command
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
+from polling import until
 from running import running
-from transacting_pair import REST, SECONDS, Pair, received, until
+from transacting_pair import REST, SECONDS, Pair, received
 
 from magnetar.cli.pulsar_admin import main
 from magnetar.client import TransactionNotFound

@@ -18,8 +18,8 @@ from chromium import chromium
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
 from dashboard_page import Page
-from explained import until
 from kazoo.client import KazooClient
+from polling import until_wanted
 from proxy_process import ProxyProcess
 from running import running
 
@@ -117,7 +117,7 @@ def _placed(brokers: list[BrokerProcess], topics: list[str]) -> tuple[int, int]:
         path = f"/admin/v2/namespaces/public/default/{bundles[number]}/unload?destinationBroker={towards}"
         assert _given(one, "PUT", path)[0] == 204
         # The first broker may name the previous owner for a moment.
-        until(lambda: _given(one, "GET", lookups[number])[1], lambda told: _names(told, broker))  # noqa: B023
+        until_wanted(lambda: _given(one, "GET", lookups[number])[1], lambda told: _names(told, broker))  # noqa: B023
     return 0, far
 
 
@@ -235,8 +235,8 @@ def test_a_setting_changed_at_one_counts_at_both_until_it_is_deleted(
     # Where it was told it counts once that was answered; elsewhere when the metadata has told of it.
     assert [changing.has_partitions(one, count) for count in (3, 4)] == [True, False]
     assert not _shared(client, topics[1])
-    until(lambda: changing.has_partitions(other, 4), lambda made: not made)
-    until(lambda: _shared(client, topics[0]), lambda taken: not taken)
+    until_wanted(lambda: changing.has_partitions(other, 4), lambda made: not made)
+    until_wanted(lambda: _shared(client, topics[0]), lambda taken: not taken)
     assert changing.has_partitions(other, 3)
     both = {partitions: "3", types: "Exclusive,Failover"}
     assert [changing.changed(broker) for broker in brokers] == [both, both]
@@ -253,8 +253,8 @@ def test_a_setting_changed_at_one_counts_at_both_until_it_is_deleted(
         assert [changing.has_partitions(broker, count) for count in (3, 4)] == [True, False]
     assert changing.tried(other, f"delete-dynamic-config --config {partitions}")[0] == 0
     assert changing.tried(one, f"delete-dynamic-config --config {types}")[0] == 0
-    until(lambda: changing.has_partitions(one, 4), bool)
-    until(lambda: _shared(client, topics[1]), bool)
+    until_wanted(lambda: changing.has_partitions(one, 4), bool)
+    until_wanted(lambda: _shared(client, topics[1]), bool)
     for broker, topic in zip(brokers, topics, strict=True):
         assert _shared(client, topic)
         assert [changing.has_partitions(broker, count) for count in (_PARTITIONS, _PARTITIONS + 1)] == [

@@ -10,6 +10,7 @@ from itertools import count
 
 import pytest
 from kazoo.client import KazooClient
+from polling import until_true
 from zookeeper_server import TIMEOUT_MS, ZooKeeperServer, opened
 
 from magnetar.managed_ledger.owned_record import OwnedRecord
@@ -41,11 +42,6 @@ def live(zookeeper: ZooKeeperServer, root: str, life: Callable[..., Awaitable[No
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
-async def until(check: Callable[[], bool]) -> None:
-    while not check():  # noqa: ASYNC110 - listeners are plain functions of the test
-        await asyncio.sleep(0.01)
-
-
 def test_a_killed_server_that_comes_back_finds_the_session(zookeeper: ZooKeeperServer, root: str) -> None:
     async def life(store: ZooKeeperMetadataStore, events: list[SessionEvent]) -> None:
         changes: list[Change] = []
@@ -54,7 +50,7 @@ def test_a_killed_server_that_comes_back_finds_the_session(zookeeper: ZooKeeperS
         await store.put("/kept", b"value")
         number = store.session.session_id
         zookeeper.kill()
-        await until(lambda: SessionEvent.DISCONNECTED in events)
+        await until_true(lambda: SessionEvent.DISCONNECTED in events)
         asked = asyncio.ensure_future(store.get("/kept"))
         await asyncio.to_thread(zookeeper.start)
         kept, own = await asked, await store.get("/own")
@@ -63,7 +59,7 @@ def test_a_killed_server_that_comes_back_finds_the_session(zookeeper: ZooKeeperS
         assert (kept.value, own.own, store.session.session_id) == (b"value", True, number)
         assert events == [SessionEvent.CONNECTED, SessionEvent.DISCONNECTED, SessionEvent.RECONNECTED]
         await store.put("/kept", b"2")
-        await until(lambda: changes[-1] == Change(ChangeKind.CHANGED, "/kept"))
+        await until_true(lambda: changes[-1] == Change(ChangeKind.CHANGED, "/kept"))
 
     live(zookeeper, root, life)
 
@@ -78,10 +74,10 @@ def test_a_server_that_is_silent_for_too_long_loses_the_session(
         try:
             with pytest.raises(MetadataUnavailable):
                 await store.put("/unknown", b"")
-            await until(lambda: SessionEvent.LOST in events)
+            await until_true(lambda: SessionEvent.LOST in events)
         finally:
             zookeeper.signal(signal.SIGCONT)
-        await until(lambda: events[-1] is SessionEvent.RECONNECTED)
+        await until_true(lambda: events[-1] is SessionEvent.RECONNECTED)
         assert store.session.session_id not in (0, first)
         while await store.exists("/own"):  # noqa: ASYNC110 - nobody tells, it was another session
             # Servers count on after a pause: it ends within another time-out.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
+
+from polling import until_wanted
 
 from magnetar.admin_client import AdminClient
 from magnetar.cli import magnetar, pulsar_admin
 
-WAIT_SECONDS = 30.0
 PRODUCERS = "producers"
 """The side of a topic that is no subscription."""
 _WELL = "at_end"
@@ -23,7 +23,6 @@ _SAMPLE = re.compile(
     r"^(magnetar_subscription_waiting_seconds|magnetar_topic_refused)\{(.*)\} \S+$", re.MULTILINE
 )
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-T = TypeVar("T")
 
 
 class Asked(Protocol):
@@ -63,15 +62,6 @@ def administer(server: Asked, words: str) -> str:
     return _printed_by(pulsar_admin.main, "--admin-url", server.http_url, *rest)
 
 
-def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
-    """What was seen when it was what is wanted."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not wanted(found := look()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert wanted(found), found
-    return found
-
-
 def side_of(server: Asked, topic: str, side: str = "s") -> dict[str, Any]:
     """What REST tells of a subscription, or of :data:`PRODUCERS`."""
     found = asked(server, topic)
@@ -84,13 +74,13 @@ def told(server: Asked, topic: str, reason: str, side: str = "s") -> dict[str, A
     :param side: the subscription, or :data:`PRODUCERS`
     """
 
-    found = until(lambda: side_of(server, topic, side), lambda each: each["reason"] == reason)
-    until(lambda: _reason_in(shown(server, topic), side), lambda each: each == reason)
+    found = until_wanted(lambda: side_of(server, topic, side), lambda each: each["reason"] == reason)
+    until_wanted(lambda: _reason_in(shown(server, topic), side), lambda each: each == reason)
     if side == PRODUCERS:
         refused = {("", each["reason"]) for each in found["refused"]}
-        until(lambda: _measured(server, topic), refused.issubset)
+        until_wanted(lambda: _measured(server, topic), refused.issubset)
     elif reason != _WELL:
-        until(lambda: _measured(server, topic), lambda each: (side, reason) in each)
+        until_wanted(lambda: _measured(server, topic), lambda each: (side, reason) in each)
     return found
 
 

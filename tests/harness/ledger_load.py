@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bookkeeper_servers import BookKeeperServers
+from polling import until_true
 from zookeeper_server import opened
 
 from magnetar.io.interfaces import ConnectingNetwork
@@ -117,19 +118,14 @@ class Load:
     async def more(self, count: int = 2000) -> None:
         """Returns when so many more entries are durable."""
         target = self.told + count
-        await until(lambda: self.failed is not None or self.told >= target)
+        await until_true(lambda: self.failed is not None or self.told >= target)
         assert self.failed is None, self.failed
 
     async def is_fenced(self) -> None:
         """Returns when it has heard of it."""
-        await until(lambda: self.failed is not None)
+        await until_true(lambda: self.failed is not None)
         assert isinstance(self.failed, LedgerFenced)
 
     async def stop(self) -> None:
         self._stopping = True
         await self._task
-
-
-async def until(check: Callable[[], bool]) -> None:
-    while not check():  # noqa: ASYNC110 - listeners are plain functions of the test
-        await asyncio.sleep(0.005)

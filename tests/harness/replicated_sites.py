@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import pulsar
@@ -85,13 +84,6 @@ def make_namespace(name: str, *sites: Site[Any], clusters: Sequence[str] | None 
     for site in sites:
         site.ask("PUT", f"/namespaces/geo/{name}", {"replication_clusters": clusters or every})
     return f"geo/{name}"
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def received(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:

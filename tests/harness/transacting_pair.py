@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from cluster_requests import Broker, asked, http_of
+from polling import until
 
 from magnetar.client import (
     Client,
@@ -26,13 +26,6 @@ COORDINATOR = "pulsar/system/transaction_coordinator_assign-partition-{}"
 REST = "/admin/v3/transactions"
 SECONDS = 60.0
 _QUIET_MS = 200
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 class Pair:

@@ -6,11 +6,11 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from polling import until
 from secured import SecuredServer, token
 from server import Server
 
@@ -24,7 +24,6 @@ from magnetar.client import (
 from magnetar.client.controlled_failover import WrongAnswer, address_of
 
 TOPIC = "persistent://public/default/orders"
-SECONDS = 60.0
 
 
 class WebService:
@@ -72,13 +71,6 @@ def policy(server: Server, service: WebService) -> ControlledClusterFailover:
     return ControlledClusterFailover(
         ClusterAddress(server.url), service.url, {"Authorization": "Bearer x"}, check_interval_ms=20
     )
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_it_uses_the_cluster_that_is_named(start_server: Callable[..., Server], service: WebService) -> None:

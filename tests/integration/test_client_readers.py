@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from polling import until, until_true
 from server import Server
 
 from magnetar.admin_client import AdminClient
@@ -306,12 +307,12 @@ def test_a_reader_learns_the_end_of_a_topic(
 
     async def work(client: aio.Client) -> None:
         reader = await client.create_reader(topic, last)
-        await asyncio_until(reader.has_reached_end_of_topic)
+        await until_true(reader.has_reached_end_of_topic)
         heard: list[bytes] = []
         listening = await client.create_reader(
             topic, MessageId.earliest, message_listener=lambda _reader, message: heard.append(message.data())
         )
-        await asyncio_until(listening.has_reached_end_of_topic)
+        await until_true(listening.has_reached_end_of_topic)
         assert heard == [b"%d" % number for number in range(7)]
 
     run(server.url, work)
@@ -347,18 +348,6 @@ def test_a_consumer_learns_the_end_of_a_topic(client: Client, admin: AdminClient
     assert not late.has_reached_end_of_topic()
     late.acknowledge_cumulative(late.receive(WAIT))
     until(late.has_reached_end_of_topic)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-async def asyncio_until(reached: Callable[[], bool]) -> None:
-    while not reached():  # noqa: ASYNC110 - nothing tells when
-        await asyncio.sleep(0.01)
 
 
 def subscriptions(admin: AdminClient, topic: str) -> dict[str, int]:

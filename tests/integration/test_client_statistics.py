@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from polling import until_true
 from server import Server
 
 from magnetar import pulsar
@@ -25,12 +26,6 @@ from magnetar.client import (
 
 WAIT = 20_000
 CONTENT = b"x" * 100
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT / 1000):
-        while not holds():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.01)
 
 
 def run(url: str, work: Callable[[aio.Client], Awaitable[None]]) -> None:
@@ -79,7 +74,7 @@ def test_a_consumer(server: Server, topic: str, batching: bool) -> None:
             topic, "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest
         )
         messages = [await consumer.receive(WAIT)]
-        await until(lambda: consumer.stats.msg_num_in_receiver_queue == 9)
+        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 9)
         assert consumer.stats.num_msgs_received == 1
         messages += [await consumer.receive(WAIT) for _ in range(9)]
         for message in messages[:8]:
@@ -95,7 +90,7 @@ def test_a_consumer(server: Server, topic: str, batching: bool) -> None:
         assert consumer.stats.num_acks_sent == 10
         # Messages that wait when the consumer requests all again are not received.
         await producer.send(CONTENT)
-        await until(lambda: consumer.stats.msg_num_in_receiver_queue == 1)
+        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 1)
         consumer.redeliver_unacknowledged_messages()
         await consumer.receive(WAIT)
         assert consumer.stats.total_msgs_received == 11

@@ -10,9 +10,10 @@ from contextlib import closing
 from functools import partial
 
 import pytest
+from polling import until
 from raw_client import Client as RawClient
 from raw_client import Refused
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received
 from server import Server
 
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MetadataError

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import PRODUCERS, Door, administer, asked, shown, side_of, told, until
+from explained import PRODUCERS, Door, administer, asked, shown, side_of, told
+from polling import until_wanted
 from process_signals import stop
 from raw_client import Client
 from server import Server
@@ -227,7 +228,7 @@ def test_more_is_acknowledged_in_part_than_is_kept(server: Server, client: Any, 
         publish(client, topic, 1).close()
         return str(side_of(server, topic)["reason"])
 
-    until(after_one_more, lambda each: each == "ack_state")
+    until_wanted(after_one_more, lambda each: each == "ack_state")
     found = told(server, topic, "ack_state")
     assert (found["figures"]["ranges"], found["figures"]["batches"]) == (0, batches)
     administer(server, found["try"])
@@ -261,7 +262,7 @@ def test_what_is_not_acknowledged_at_the_end(server: Server, client: Any, topic:
     found = told(server, topic, "at_end")
     assert found["sentence"] == "All messages were delivered; 4 of them are not acknowledged."
     consumer.acknowledge_cumulative(messages[-1])
-    until(
+    until_wanted(
         lambda: asked(server, topic)["subscriptions"]["s"]["sentence"],
         lambda text: text == "All messages were delivered and acknowledged.",
     )
@@ -340,10 +341,10 @@ def test_as_many_producers_as_may_be(server: Server, client: Any, topic: str) ->
             return True
         return False
 
-    until(refuse, bool)
+    until_wanted(refuse, bool)
     found = told(server, topic, "max_producers", PRODUCERS)
     administer(server, found["try"])
-    until(refuse, lambda each: not each)
+    until_wanted(refuse, lambda each: not each)
     told(server, topic, "nothing", PRODUCERS)
 
 
@@ -396,7 +397,7 @@ def test_a_message_that_is_too_large(server: Server, topic: str) -> None:
     administer(server, f"pulsar-admin topics create {topic}")
     administer(server, f"pulsar-admin topics set-max-message-size -m 100 {topic}")
     path = f"/admin/v2/{topic.replace('://', '/')}/maxMessageSize"
-    until(lambda: server.ask("GET", path)[1], lambda body: body == b"100")
+    until_wanted(lambda: server.ask("GET", path)[1], lambda body: body == b"100")
     client = Client(server.port)
     producer, _ = client.produce(topic)
     metadata = MessageMetadata(producer_name="raw", sequence_id=0, publish_time=1)
@@ -417,7 +418,7 @@ def test_a_rate_of_publishing(server: Server, client: Any, topic: str) -> None:
         producer.flush()
         return str(asked(server, topic)["producers"]["reason"])
 
-    until(send, lambda reason: reason == "publish_rate")
+    until_wanted(send, lambda reason: reason == "publish_rate")
     found = told(server, topic, "publish_rate", PRODUCERS)
     assert found["figures"]["limitOf"] == "Topic"
     assert found["try"] == f"pulsar-admin topics set-publish-rate -m 100 -b -1 {topic}"

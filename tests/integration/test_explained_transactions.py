@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from explained import administer, shown, side_of, told, until
+from explained import administer, shown, side_of, told
+from polling import until_wanted
 from raw_transactions import Transactions
 from server import Server
 
@@ -82,7 +83,7 @@ def test_it_names_transactions_that_have_acknowledged_messages(
     least = talk.begin()
     talk.add(least, topic, "s")
     talk.acknowledge(consumer, ids[:1], least)
-    found = until(lambda: side_of(serving, topic), lambda side: "pendingEntries" in side["figures"])
+    found = until_wanted(lambda: side_of(serving, topic), lambda side: "pendingEntries" in side["figures"])
     assert found["reason"] == "at_end"
     assert f"Open transactions have acknowledged 1 entry ((0,{least}))" in found["sentence"]
     talk.end(least, commit=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once, until
+from polling import until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received, received_once
 from server import Server
 
 

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pulsar
 import pytest
-from replicated_sites import Site, connect, nothing_more, received, until
+from polling import until
+from replicated_sites import Site, connect, nothing_more, received
 from secured import SUPERUSER, SecuredServer, token
 from server import Server
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
+from polling import until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received
 from server import Server
 
 from magnetar.client import Client, MessageId

@@ -17,9 +17,9 @@ from typing import Any
 
 import pulsar
 import pytest
-from explained import until
 from faulty_object_store import ObjectStore, object_store
 from offloaded_topics import connected, content
+from polling import until_wanted
 from server import Server
 
 StartServer = Callable[..., Server]
@@ -129,12 +129,12 @@ def objects(store: ObjectStore) -> list[str]:
 def lived(server: Server, store: ObjectStore, topic: str) -> None:
     """Publishes, offloads, reads and deletes a topic, whatever happens to the broker meanwhile."""
     published(server, topic)
-    until(lambda: local_bytes(server, topic), lambda left: left is not None and left < 10 * SIZE)
+    until_wanted(lambda: local_bytes(server, topic), lambda left: left is not None and left < 10 * SIZE)
     assert read(server, topic) == [content(number, SIZE) for number in range(MESSAGES)]
     # A restarted broker closes the last ledger, and offloads it as well.
-    until(lambda: (named(server, topic), objects(store)), lambda both: both[0] == both[1] != [])
+    until_wanted(lambda: (named(server, topic), objects(store)), lambda both: both[0] == both[1] != [])
     deleted(server, topic)
-    until(lambda: objects(store), lambda left: left == [])
+    until_wanted(lambda: objects(store), lambda left: left == [])
 
 
 def named(server: Server, topic: str) -> list[str] | None:
@@ -154,7 +154,7 @@ def deleted(server: Server, topic: str) -> None:
         except (OSError, HTTPException):
             return 0
 
-    until(tried, lambda status: status in (204, 404))
+    until_wanted(tried, lambda status: status in (204, 404))
 
 
 def moments(requests: int) -> list[tuple[int, bool]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
+from polling import until
 from proxy_process import ProxyProcess
 from server import Server
 
@@ -90,13 +91,6 @@ def everything(connection: socket.socket) -> bytes:
         # It was not even read what else was sent.
         pass
     return bytes(found)
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(

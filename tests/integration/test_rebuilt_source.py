@@ -13,7 +13,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
+from polling import until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received
 from server import Server
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pulsar
 import pytest
-from replicated_sites import SECONDS, Site, connect, make_namespace, nothing_more, received, until
+from polling import until
+from replicated_sites import SECONDS, Site, connect, make_namespace, nothing_more, received
 from server import Server
 
 Sites = Sequence[Site[Server]]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pulsar
 import pytest
+from polling import until
 from process_signals import stop
-from replicated_sites import Site, connect, make_namespace, nothing_more, received, until
+from replicated_sites import Site, connect, make_namespace, nothing_more, received
 from server import Server
 
 Pair = tuple[Site[Server], Site[Server]]

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replicated_sites import Site, connect, make_namespace, until
+from polling import until
+from replicated_sites import Site, connect, make_namespace
 from server import Server
 
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import pulsar
 import pytest
-from replicated_sites import received, until
+from polling import until
+from replicated_sites import received
 from secured import SUPERUSER, SecuredServer, token
 
 NAMESPACE = "geo/secured"

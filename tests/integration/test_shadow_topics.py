@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import httpx
 import pulsar
 import pytest
-from replicated_sites import until
+from polling import until
 from server import Server
 
 from magnetar.client import Client

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pulsar
 import pytest
-from replicated_sites import Site, connect, received, until
+from polling import until
+from replicated_sites import Site, connect, received
 from server import Server
 
 NAMES = ("east", "west", "north")

@@ -12,6 +12,7 @@ from typing import Any
 import jwt
 import pulsar
 import pytest
+from polling import until
 
 from magnetar.testing import Broker, BrokerNotStarted, BrokerRefused, ServerErrorCode
 from magnetar.testing.channel import Channel
@@ -27,13 +28,6 @@ def connected(broker: Broker, **options: Any) -> Any:
 
 def backlog(broker: Broker, topic: str, subscription: str = "s") -> int:
     return int(broker.admin.topic_stats(topic)["subscriptions"][subscription]["msgBacklog"])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + MILLISECONDS / 1000
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert condition()
 
 
 # The clock

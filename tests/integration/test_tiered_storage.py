@@ -15,9 +15,10 @@ import httpx
 import pulsar
 import pytest
 from bucket import BUCKET, SECRET, Bucket, new_bucket
-from explained import side_of, until
+from explained import side_of
 from faulty_object_store import Fault, object_store
 from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
+from polling import until_wanted
 from secured import SUPERUSER, SecuredServer, token
 from server import Server
 
@@ -95,7 +96,7 @@ def test_200_megabytes_move_to_an_object_store_and_are_read_from_it(
     while bucket.names:
         time.sleep(0.1)
     deleted = rb'^brk_ledgeroffloader_delete_offload_ops_total{.*topic="%b",status="succeed"} 4$'
-    until(
+    until_wanted(
         lambda: re.findall(deleted % topic.encode(), server.ask("GET", "/metrics/")[1], re.MULTILINE),
         lambda found: len(found) == 1,
     )
@@ -141,7 +142,7 @@ def test_a_bucket_with_a_foreign_cluster_and_strange_objects_keeps_what_is_their
     ours.start()
     check_read(ours, topic, 330, 20_000)
     admin(ours, "topics", "delete", "-f", topic)
-    until(lambda: len(bucket.names), lambda count: count == len(strange) + 2 * 4)
+    until_wanted(lambda: len(bucket.names), lambda count: count == len(strange) + 2 * 4)
     # Whatever a broker looks for at its start and now and then has been looked for.
     ours.restart(kill=False)
     time.sleep(1)
@@ -393,7 +394,7 @@ def test_a_store_that_is_gone_stops_only_its_consumers_and_is_explained(
     server.start()
     client = connected(server)
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
-    found = until(lambda: side_of(server, topic), lambda found: found["reason"] == "read_failed")
+    found = until_wanted(lambda: side_of(server, topic), lambda found: found["reason"] == "read_failed")
     assert "cannot be read from tiered storage, filesystem (" in str(found)
     other = client.create_producer(f"{topic}-other")
     other.send(b"goes on")
@@ -431,7 +432,9 @@ def test_what_an_aborted_transaction_gives_back_waits_for_a_store_that_is_away(
                 consumer.acknowledge(each, transaction=transaction)
             store.plan(Fault.ERROR, "GET", times=1_000_000)
             transaction.abort()
-            until(lambda: server.log.count("cannot read entries; trying again"), lambda count: count > 1)
+            until_wanted(
+                lambda: server.log.count("cannot read entries; trying again"), lambda count: count > 1
+            )
             other = client.create_producer(topic)
             other.send(b"goes on")
             store.planned.clear()
@@ -461,8 +464,8 @@ def test_a_store_that_hangs_delays_only_readers_of_offloaded_ledgers(
         server.start()
         client = connected(server)
         consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
-        until(lambda: store.hanging, lambda hanging: hanging > 0)
-        found = until(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
+        until_wanted(lambda: store.hanging, lambda hanging: hanging > 0)
+        found = until_wanted(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
         assert "tiered storage is in progress: aws-s3 (" in str(found)
         assert store.endpoint in str(found)
         # The topic itself, others, and ledgers that cannot be offloaded now.
@@ -476,7 +479,7 @@ def test_a_store_that_hangs_delays_only_readers_of_offloaded_ledgers(
         assert side_of(server, topic)["reason"] == "reading"
         # Neither does the end of a topic wait for the store.
         admin(server, "topics", "unload", topic)
-        until(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
+        until_wanted(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
         store.released.set()
         for number in range(120):
             assert consumer.receive(60_000).data() == content(number, 1000)

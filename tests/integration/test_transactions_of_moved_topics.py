@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from client_programs import go_command, java_command
+from polling import until
 from raw_transactions import Sender, Transactions
-from replicated_sites import Site, connect, make_namespace, until
+from replicated_sites import Site, connect, make_namespace
 from server import Server
 
 from magnetar.client import Client, Consumer, InitialPosition

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explained import until
+from polling import until_wanted
 from raw_client import Refused, entry_of, id_of
 from raw_transactions import Transactions
 from server import Server
@@ -380,7 +380,7 @@ def test_segments(start_server: Callable[..., Server]) -> None:
         talk.end(least, commit=False)
     path = f"{ROOT}/transactionBufferStats/public/default/batched?segmentStats=true"
     theirs = recorded("batched?segmentStats=true", "batched")
-    found = until(
+    found = until_wanted(
         lambda: json.loads(server.ask("GET", path)[1]),
         lambda stats: stats["segmentsStats"]["segmentsSize"] >= 2,
     )

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from explained import asked, shown, until
+from explained import asked, shown
+from polling import until_wanted
 from raw_client import EARLIEST, Client, Refused
 from raw_transactions import Sender, Transactions
 from replicated_sites import Site, connect, make_namespace
@@ -70,10 +71,14 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
     other = client.subscribe(ACKNOWLEDGED, "s", permits=10)
     assert [payload for _message, payload in client.messages(other, 1)] == [b"input"]
     client.produce(PLAIN)
-    found = until(lambda: asked(server, PUBLISHED), lambda told: "transactions" in told)["transactions"]
+    found = until_wanted(lambda: asked(server, PUBLISHED), lambda told: "transactions" in told)[
+        "transactions"
+    ]
     assert "messages of aborted and of open transactions" in found["sentence"]
     assert "aborted" in found["figures"]
-    left = until(lambda: asked(server, ACKNOWLEDGED), lambda told: "transactions" in told)["transactions"]
+    left = until_wanted(lambda: asked(server, ACKNOWLEDGED), lambda told: "transactions" in told)[
+        "transactions"
+    ]
     assert left["figures"] == {"subscriptions": "s"}
     assert "transactions: disabled" in shown(server, ACKNOWLEDGED)
     assert "transactions" not in asked(server, PLAIN)
@@ -137,7 +142,7 @@ def test_other_clusters_get_everything_and_the_log_says_which(start_server: Call
         b"behind",
     ]
     assert not any(each.metadata.HasField("txnid_most_bits") for each in entries[1:])
-    found = until(lambda: asked(east, topic), lambda told: "transactions" in told)["transactions"]
+    found = until_wanted(lambda: asked(east, topic), lambda told: "transactions" in told)["transactions"]
     assert "other clusters, which keep them (west)" in found["sentence"]
     assert found["figures"]["replicatedTo"] == "west"
     [warning] = [line for line in east.log[before:].splitlines() if WARNING in line]
@@ -164,14 +169,14 @@ def test_shadow_topics_and_compaction(start_server: Callable[..., Server]) -> No
     body = json.dumps({"PULSAR.SHADOW_SOURCE": PUBLISHED})
     assert server.ask("PUT", path(shadow), body)[0] == 204
     assert server.ask("PUT", path(PUBLISHED, "compaction"))[0] == 204
-    until(
+    until_wanted(
         lambda: json.loads(server.ask("GET", path(PUBLISHED, "compaction"))[1])["status"],
         lambda status: status == "SUCCESS",
     )
     client = Client(server.port)
     consumer = client.subscribe(shadow, "s", permits=10, initialPosition=CommandSubscribe.Earliest)
     assert [payload for _message, payload in client.messages(consumer, 2)] == [b"first", b"aborted"]
-    until(lambda: asked(server, shadow), lambda told: "transactions" in told)
+    until_wanted(lambda: asked(server, shadow), lambda told: "transactions" in told)
     assert f"topic={shadow} " in server.log[before:]
     client.close()
     server.stop()

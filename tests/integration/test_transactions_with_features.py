@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import websocket
+from polling import until
 from raw_client import EARLIEST, LATEST, Client, Refused, entry_of, id_of, position
 from raw_transactions import Sender, acknowledge, end_on_subscription, end_on_topic
 from replicated_sites import Site, connect, make_namespace
@@ -73,13 +74,6 @@ def done(broker: Server, method: str, where: str, body: object = None) -> Any:
     status, answer = broker.ask(method, where, None if body is None else json.dumps(body))
     assert status in (200, 204), (where, status, answer)
     return json.loads(answer) if answer else None
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def now_ms() -> int:

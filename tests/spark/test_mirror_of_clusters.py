@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from polling import until
 from pyspark.sql import SparkSession
-from replicated_sites import Site, connect, make_namespace, until
+from replicated_sites import Site, connect, make_namespace
 from server import Server
 
 from magnetar.spark.pipelines.run import run_pipeline

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -29,14 +29,6 @@ _PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _OPENID = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 _CA = ("issuer", ec_key(number=1))
 PASSWORD = "open:sesame"
-
-
-def until(check: Callable[[], bool], what: str, seconds: float = 15) -> None:
-    """Waits for something that has to come."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"it did not come: {what}"
-        time.sleep(0.05)
 
 
 class Secured:

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import pulsar
 import pytest
 from certificates import Authority
+from polling import until
 
-from conftest import NAMESPACE, PASSWORD, Secured, until
+from conftest import NAMESPACE, PASSWORD, Secured
 
 ROLES = {"token": "tara", "basic": "basil", "tls": "tess", "oauth2": "olga"}
 
@@ -146,7 +147,7 @@ def test_a_hello_that_drips_is_given_up(secured: Secured) -> None:
             sent += 1
             return False
 
-        until(is_ended, "the end of a connection that never says hello", seconds=25)
+        until(is_ended, "the end of a connection that never says hello", seconds=25, every=0.05)
     assert shown(secured)
 
 

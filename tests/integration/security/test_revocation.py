@@ -11,8 +11,9 @@ from typing import Any
 import pulsar
 import pytest
 import websocket
+from polling import until
 
-from conftest import NAMESPACE, PASSWORD, Secured, until
+from conftest import NAMESPACE, PASSWORD, Secured
 
 ROLE = f"/namespaces/{NAMESPACE}/permissions"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
+from polling import until_wanted
 from raw_client import Client, Refused, command, entry_of, id_of, position
 from raw_connection import RawConnection
 from server import Server
@@ -61,16 +61,6 @@ def stats(broker: Server, topic: str) -> Any:
     status, body = broker.ask("GET", path_of(topic) + "/stats")
     assert status == 200, body
     return json.loads(body)
-
-
-def until(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    """What is answered once it is as wanted: rates are worked out once a second."""
-    for _ in range(200):
-        found = ask()
-        if wanted(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(found)
 
 
 def send_all(client: Client, producer: int, entries: list[bytes], numbers: list[int] | None = None) -> None:
@@ -245,7 +235,7 @@ def test_beyond_the_permits_messages_are_dropped_and_counted(
     client.publish(producer, 10, entry_of(b"later"))
     assert payloads(client, consumer, 1) == [b"later"]
     assert not client.count_kept(BaseCommand.MESSAGE)
-    found = until(lambda: stats(broker, topic), lambda s: s["subscriptions"]["s"]["msgDropRate"] > 0)
+    found = until_wanted(lambda: stats(broker, topic), lambda s: s["subscriptions"]["s"]["msgDropRate"] > 0)
     assert found["msgDropRate"] > 0
     assert found["msgInCounter"] == 11
     assert found["msgOutCounter"] == 4
@@ -277,7 +267,9 @@ def test_a_consumer_that_does_not_read_loses_messages_and_nobody_else(
         client.publish(producer, index, entry_of(payload, index))
         client.take(BaseCommand.SEND_RECEIPT, producer_id=producer, sequence_id=index)
         client.message(consumer)
-    found = until(lambda: stats(broker, topic), lambda s: s["subscriptions"]["stalled"]["msgDropRate"] > 0)
+    found = until_wanted(
+        lambda: stats(broker, topic), lambda s: s["subscriptions"]["stalled"]["msgDropRate"] > 0
+    )
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     assert found["subscriptions"]["s"]["msgOutCounter"] == 400
     assert found["subscriptions"]["stalled"]["msgOutCounter"] < 400
@@ -305,7 +297,7 @@ def test_beyond_the_cap_of_a_connection_messages_are_dropped(start_server: Any) 
         if dropped:
             break
     assert dropped
-    found = until(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
+    found = until_wanted(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
     assert found["msgDropRate"] > 0
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     assert not client.count_kept(BaseCommand.MESSAGE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pulsar
 import pytest
+from polling import until_wanted
 from server import Server
 
 _names = count()
@@ -33,16 +33,6 @@ def client(broker: Server) -> Iterator[pulsar.Client]:
 @pytest.fixture
 def topic() -> str:
     return f"non-persistent://public/default/py{next(_names)}"
-
-
-def until(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    """What is answered once it is as wanted."""
-    for _ in range(300):
-        found = ask()
-        if wanted(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(found)
 
 
 def stats(broker: Server, topic: str, what: str = "stats") -> Any:
@@ -134,7 +124,9 @@ def test_a_small_queue_loses_messages_and_they_are_counted(
     for text in SENT:
         producer.send(text.encode())
     assert received(quick, 100) == SENT
-    found = until(lambda: stats(broker, topic), lambda s: s["subscriptions"]["slow"]["msgDropRate"] > 0)
+    found = until_wanted(
+        lambda: stats(broker, topic), lambda s: s["subscriptions"]["slow"]["msgDropRate"] > 0
+    )
     assert found["subscriptions"]["quick"]["msgDropRate"] == 0
     assert found["msgDropRate"] == found["subscriptions"]["slow"]["msgDropRate"]
     assert found["publishers"][0]["msgDropRate"] == 0
@@ -175,7 +167,7 @@ def test_beyond_the_cap_receipts_say_so(start_server: Any) -> None:
     assert set(told) == {(0, 0), (-1, -1)}
     received(consumer, told.count((0, 0)))
     nothing_more(consumer)
-    found = until(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
+    found = until_wanted(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     client.close()
 
@@ -254,7 +246,7 @@ def test_a_restart_brings_clients_back_and_nothing_else(start_server: Any) -> No
     assert consumer.receive(MILLISECONDS).data() == b"1"
     broker.restart(kill=True)
     # A consumer that has not asked for messages yet gets none: they are stored nowhere.
-    back = until(lambda: stats_or_none(broker, topic), lambda found: permits(found.get("stays")) > 0)
+    back = until_wanted(lambda: stats_or_none(broker, topic), lambda found: permits(found.get("stays")) > 0)
     assert list(back) == ["stays"]
     producer.send(b"2")
     assert consumer.receive(MILLISECONDS).data() == b"2"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pulsar
 import pytest
+from polling import until
 from server import Server
 
 NAMESPACES = "/admin/v2/namespaces/public"
 PERSISTENT = "/admin/v2/persistent/public"
-SECONDS = 20.0
 
 
 def ask(server: Server, method: str, path: str, body: Any = None) -> Any:
@@ -34,13 +33,6 @@ def connected(server: Server) -> Iterator[pulsar.Client]:
 def topics(server: Server, namespace: str = "default") -> list[str]:
     found = ask(server, "GET", f"{PERSISTENT}/{namespace}")
     return sorted(name.rpartition("/")[2] for name in found)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"never: {what}"
-        time.sleep(0.05)
 
 
 def test_topics_are_made_on_use_where_the_namespace_says_so(start_server: Any) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from test_http_connection import LIMITS, connect, one_answer, until
+from polling import until_true
+from test_http_connection import LIMITS, connect, one_answer
 
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.connection import HttpLimits
@@ -120,13 +121,13 @@ def test_who_goes_before_the_end_is_told_to_the_handler(half: bool) -> None:
         reader, writer = await connect(server)
         writer.write(head("/taken", 10) + b"abc")
         await writer.drain()
-        await until(lambda: server.taken == 3)
+        await until_true(lambda: server.taken == 3)
         if half:
             writer.write_eof()
             assert (await one_answer(reader))[0] == 400
         else:
             writer.transport.abort()
-        await until(lambda: server.failure == "The body ended before its end")
+        await until_true(lambda: server.failure == "The body ended before its end")
         writer.close()
 
     serve(test)

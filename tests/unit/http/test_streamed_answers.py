@@ -7,7 +7,8 @@ import contextlib
 from typing import Any
 
 import pytest
-from test_http_connection import LIMITS, connect, one_answer, until
+from polling import until_true
+from test_http_connection import LIMITS, connect, one_answer
 
 from magnetar.http.engine.connection import HttpConnection
 from magnetar.http.engine.message import Request, Response
@@ -72,7 +73,7 @@ def test_pieces_are_sent_as_they_come_and_the_connection_goes_on() -> None:
             assert await reader.readuntil(piece) is not None
         stream.given.put_nowait(b"")
         await reader.readuntil(b"0\r\n\r\n")
-        await until(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1)
         stream.given = asyncio.Queue()
         writer.write(GET)
         stream.given.put_nowait(b"three")
@@ -87,15 +88,15 @@ def test_who_is_gone_costs_nothing_more() -> None:
     async def test(server: Streams, stream: Stream) -> None:
         _reader, writer = await connect(server)
         writer.write(GET)
-        await until(lambda: stream.given.empty() and len(server._connections) == 1)
+        await until_true(lambda: stream.given.empty() and len(server._connections) == 1)
         writer.transport.abort()
 
         def gone() -> bool:
             stream.given.put_nowait(b"are you there?")
             return stream.closed > 0
 
-        await until(gone)
-        await until(lambda: not server._connections)
+        await until_true(gone)
+        await until_true(lambda: not server._connections)
 
     serve(test)
 
@@ -114,7 +115,7 @@ def test_for_who_takes_nothing_nothing_is_made() -> None:
         # What the machine buffers for both sides, and no more.
         assert 0 < stream.taken < 150
         writer.transport.abort()
-        await until(lambda: stream.closed > 0)
+        await until_true(lambda: stream.closed > 0)
 
     serve(test)
 
@@ -138,7 +139,7 @@ def test_one_that_fails_is_not_whole(caplog: pytest.LogCaptureFixture) -> None:
         writer.write(GET)
         with contextlib.suppress(ConnectionError):
             assert not (await reader.read()).endswith(b"0\r\n\r\n")
-        await until(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1)
         writer.close()
 
     serve(test)
@@ -152,7 +153,7 @@ def test_head_has_no_stream() -> None:
         reader, writer = await connect(server)
         writer.write(GET.replace(b"GET", b"HEAD"))
         await reader.readuntil(b"\r\n\r\n")
-        await until(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1)
         assert stream.taken == 0
         writer.close()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from faulty_metadata import Fault, FaultyMetadataStore
 from model_zookeeper import ModelZooKeeper
+from polling import until_true
 
 from magnetar.io.real import real_io
 from magnetar.metadata.divided import DividedStore
@@ -95,12 +96,6 @@ STORES: dict[str, Opener] = {
     "divided": _divided,
     "model-zookeeper": _model_zookeeper,
 }
-
-
-async def until(heard: Callable[[], bool]) -> None:
-    """Stores may tell of changes later than they answer."""
-    while not heard():  # noqa: ASYNC110 - listeners are plain functions of the test
-        await asyncio.sleep(0.001)
 
 
 @pytest.fixture(params=list(STORES))
@@ -244,7 +239,7 @@ def test_changes_are_told_after_they_happened(run: Callable[..., None]) -> None:
         await store.delete("/a/b")
         await store.exists("/a")
         end = [Change(ChangeKind.DELETED, "/a/b"), Change(ChangeKind.CHILDREN, "/a")]
-        await until(lambda: seen[-2:] == end)
+        await until_true(lambda: seen[-2:] == end)
         told = [(change.kind, change.path) for change in seen]
         assert told.index((ChangeKind.CREATED, "/a/b")) < told.index((ChangeKind.CHANGED, "/a/b"))
         assert told[-2:] == [(ChangeKind.DELETED, "/a/b"), (ChangeKind.CHILDREN, "/a")]
@@ -259,7 +254,7 @@ def test_who_listens_to_a_node_hears_of_what_is_below_and_of_nothing_else(run: C
         store.listen("/a/b", lambda change: seen.append(change.path))
         for path in ("/a/b", "/a/bc", "/a/b/c/d", "/a", "/x", "/a/b/e"):
             await store.put(path, b"")
-        await until(lambda: "/a/b/e" in seen)
+        await until_true(lambda: "/a/b/e" in seen)
         assert set(seen) == {"/a/b", "/a/b/c", "/a/b/c/d", "/a/b/e"}
         with pytest.raises(ValueError, match="invalid metadata path"):
             store.listen("/a/", lambda change: None)
@@ -320,7 +315,7 @@ def test_several_nodes_are_changed_together(run: Callable[..., None]) -> None:
         assert await store.change_together([]) == []
         assert await store.change_together([Check("/t/changed", 1)]) == [None]
         kinds = {ChangeKind.CREATED, ChangeKind.CHANGED, ChangeKind.DELETED}
-        await until(lambda: any(change == Change(ChangeKind.DELETED, "/t/gone") for change in seen))
+        await until_true(lambda: any(change == Change(ChangeKind.DELETED, "/t/gone") for change in seen))
         told = [change for change in seen if change.kind in kinds][-5:]
         assert told == [
             Change(ChangeKind.CREATED, "/t/new"),
@@ -433,7 +428,7 @@ def test_a_listener_that_fails_keeps_nobody_from_hearing(run: Callable[..., None
         store.listen("/", heard.append)
         await asyncio.gather(store.put("/a", b""), store.put("/b", b""))
         await store.put("/c", b"")
-        await until(lambda: any(change.path == "/c" for change in heard))
+        await until_true(lambda: any(change.path == "/c" for change in heard))
         made = [change.path for change in heard if change.kind is ChangeKind.CREATED]
         assert made[-3:] == ["/a", "/b", "/c"]
 
