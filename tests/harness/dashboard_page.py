@@ -9,13 +9,23 @@ import pytest
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 _SECONDS = 30
 WIDTHS = (320, 768, 1280)
 """Pixels of a small phone, a tablet and a desktop."""
 SCHEMES = ("light", "dark")
+
+
+def choose(field: WebElement, words: str) -> None:
+    """Chooses the first option whose text begins with ``words``, with the arrow keys. If its letters were
+    typed, and the browser got them slowly, the browser would take each letter for the beginning of another
+    option.
+    """
+    place = [option.text.startswith(words) for option in Select(field).options].index(True)
+    field.send_keys(Keys.HOME, *[Keys.ARROW_DOWN] * place)
 
 
 class Page:
@@ -97,6 +107,9 @@ class Page:
         """Fields of the dialog that is open."""
         for name, value in values.items():
             field = self.element(f"dialog [name={name}]")
+            if field.tag_name == "select":
+                choose(field, value)
+                continue
             if field.tag_name in ("input", "textarea"):
                 field.clear()
             field.send_keys(value)

@@ -11,7 +11,7 @@ from typing import Any
 import pulsar
 import pytest
 from chromium import chromium
-from dashboard_page import SCHEMES, WIDTHS, Page
+from dashboard_page import SCHEMES, WIDTHS, Page, choose
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
 from server import Server
@@ -77,7 +77,7 @@ def _shows(page: Page, *numbers: int) -> None:
 
 
 def _choose(page: Page, name: str, words: str) -> None:
-    page.element(f".look [name={name}]").send_keys(words)
+    choose(page.element(f".look [name={name}]"), words)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from chromium import chromium
-from dashboard_page import SCHEMES, WIDTHS, Page
+from dashboard_page import SCHEMES, WIDTHS, Page, choose
 from openapi_spec_validator import validate
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
@@ -154,8 +154,10 @@ class Trying:
     def fill(self, **values: str) -> None:
         for name, value in values.items():
             field = self.page.element(f"form.trying [name={name}]")
-            if field.tag_name != "select":
-                field.clear()
+            if field.tag_name == "select":
+                choose(field, value)
+                continue
+            field.clear()
             field.send_keys(value)
 
     def send(self, *wanted: str, sure: bool = False) -> None:
