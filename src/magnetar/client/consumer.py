@@ -270,16 +270,18 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     def active_changed(self, active: bool) -> None:
         """Called when the broker has chosen the active consumer of a Failover subscription."""
-        told = self._options.consumer_event_listener
+        notified = self._options.consumer_event_listener
         if active:
-            notify("became_active", told, lambda listener: listener.became_active(self, self._partition))
+            notify("became_active", notified, lambda listener: listener.became_active(self, self._partition))
         else:
-            notify("became_inactive", told, lambda listener: listener.became_inactive(self, self._partition))
+            notify(
+                "became_inactive", notified, lambda listener: listener.became_inactive(self, self._partition)
+            )
 
     def end_of_topic(self) -> None:
         self._end_of_topic = True
-        told = self._options.consumer_event_listener
-        notify("reached_end_of_topic", told, lambda listener: listener.reached_end_of_topic(self))
+        notified = self._options.consumer_event_listener
+        notify("reached_end_of_topic", notified, lambda listener: listener.reached_end_of_topic(self))
 
     # Acknowledging
 
