@@ -28,6 +28,15 @@ def choose(field: WebElement, words: str) -> None:
     field.send_keys(Keys.HOME, *[Keys.ARROW_DOWN] * place)
 
 
+def enter(field: WebElement, value: str) -> None:
+    """Replaces the value of a field, or chooses an option."""
+    if field.tag_name == "select":
+        choose(field, value)
+    else:
+        field.clear()
+        field.send_keys(value)
+
+
 class Page:
     def __init__(self, browser: webdriver.Chrome, url: str) -> None:
         self.browser = browser
@@ -106,13 +115,7 @@ class Page:
     def fill(self, **values: str) -> None:
         """Fields of the dialog that is open."""
         for name, value in values.items():
-            field = self.element(f"dialog [name={name}]")
-            if field.tag_name == "select":
-                choose(field, value)
-                continue
-            if field.tag_name in ("input", "textarea"):
-                field.clear()
-            field.send_keys(value)
+            enter(self.element(f"dialog [name={name}]"), value)
 
     def check_console(self) -> None:
         assert self.browser.get_log("browser") == []

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from chromium import chromium
-from dashboard_page import SCHEMES, WIDTHS, Page, choose
+from dashboard_page import SCHEMES, WIDTHS, Page, enter
 from openapi_spec_validator import validate
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
@@ -153,12 +153,7 @@ class Trying:
 
     def fill(self, **values: str) -> None:
         for name, value in values.items():
-            field = self.page.element(f"form.trying [name={name}]")
-            if field.tag_name == "select":
-                choose(field, value)
-                continue
-            field.clear()
-            field.send_keys(value)
+            enter(self.page.element(f"form.trying [name={name}]"), value)
 
     def send(self, *wanted: str, sure: bool = False) -> None:
         """Sends it, and waits until all of these words are in the answer."""
