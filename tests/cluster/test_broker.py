@@ -227,7 +227,11 @@ def test_a_ledger_that_is_lost_holds_its_topic_up_until_settings_let_it_go(
     ]
     for consumer in consumers:
         assert received(consumer, 10) == sent[:10]
-    until(lambda: broker.log.count(f"no such ledger: {lost}") >= 2, "the log names what is lost")
+    until(
+        lambda: broker.log.count(f"no such ledger: {lost}") >= 2,
+        "the log names what is lost",
+        seconds=PATIENCE,
+    )
     found = {name: told(broker, topic, "read_failed", name) for name in ("exclusive", "shared")}
     try:
         administer(broker, found["shared"]["try"])
@@ -265,7 +269,11 @@ def test_it_does_not_start_beside_who_owns_bundles_in_another_way(
         zookeeper.create("/loadbalance/brokers/other:1", record, ephemeral=True)
         with pytest.raises(pytest.fail.Exception):
             second.start()
-        until(lambda: "incompatible load manager" in broker.log, "the one that serves says so, too")
+        until(
+            lambda: "incompatible load manager" in broker.log,
+            "the one that serves says so, too",
+            seconds=PATIENCE,
+        )
         zookeeper.delete("/loadbalance/brokers/other:1")
     assert "broker other:1 has loadManagerClassName" in second.log
     assert broker.runs
@@ -304,11 +312,13 @@ def test_a_short_silence_of_zookeeper_is_survived(
         return "" if status == 200 else told.decode()
 
     try:
-        until(lambda: "ZooKeeper" in said(), "health names what is missing")
+        until(lambda: "ZooKeeper" in said(), "health names what is missing", seconds=PATIENCE)
         producer.send(b"two")
         cluster.zookeeper.start()
         producer.send(b"three")
-        until(lambda: broker.ask("GET", "/admin/v2/brokers/health") == (200, b"ok"), "health")
+        until(
+            lambda: broker.ask("GET", "/admin/v2/brokers/health") == (200, b"ok"), "health", seconds=PATIENCE
+        )
         client.close()
         broker.stop()
     finally:

@@ -94,10 +94,10 @@ def test_topics_land_on_brokers_of_their_kind_whoever_leads(
         for broker in leaves:
             broker.stop()
         if apache_leads:
-            until(lambda: dedicated.leader() == theirs, "Apache's broker leads")
+            until(lambda: dedicated.leader() == theirs, "Apache's broker leads", seconds=60)
         for broker in leaves:
             broker.start()
-    until(dedicated.all_know_each_other, "all know each other")
+    until(dedicated.all_know_each_other, "all know each other", seconds=60)
     assert (dedicated.leader() == theirs) == apache_leads
     for kind, wanted in (
         ("persistent", {dedicated.ours, dedicated.theirs}),
@@ -134,7 +134,7 @@ def goes_through(client: pulsar.Client, topic: str) -> None:
 
 def test_of_a_bundle_of_both_kinds_one_is_served(cluster: BookKeeperServers, dedicated: Dedicated) -> None:
     """That which was asked for first, until it is unloaded; Apache's broker and ours refuse the other one."""
-    until(dedicated.all_know_each_other, "all know each other")
+    until(dedicated.all_know_each_other, "all know each other", seconds=60)
     namespace = dedicated.namespace(bundles=1)
     stored, fleeting = f"persistent://{namespace}/stored", f"non-persistent://{namespace}/fleeting"
     client = client_of(dedicated.ours)

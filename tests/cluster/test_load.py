@@ -120,10 +120,20 @@ def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: l
     client = client_of(first)
     publishing = Publishing(client, namespace)
     try:
-        until(lambda: len(bundles(first, namespace)) == 8, "the first one tells of its bundles", every=1.0)
+        until(
+            lambda: len(bundles(first, namespace)) == 8,
+            "the first one tells of its bundles",
+            every=1.0,
+            seconds=PATIENCE,
+        )
         assert report(first)["cpu"].keys() == {"usage", "limit"}
         second.start()
-        until(lambda: len(bundles(second, namespace)) >= 2, "the second one serves some of them", every=1.0)
+        until(
+            lambda: len(bundles(second, namespace)) >= 2,
+            "the second one serves some of them",
+            every=1.0,
+            seconds=PATIENCE,
+        )
         moved = sorted(bundles(second, namespace))[0]
         _, metrics = second.ask("GET", "/metrics")
         assert b"pulsar_lb_cpu_usage{" in metrics
@@ -183,7 +193,7 @@ def move_to(busy: Broker, leading: Broker, namespace: str) -> None:
         if not elsewhere:
             break
         time.sleep(_ARRIVES_SECONDS)
-    until(lambda: bundles(busy, namespace) == every, "the busy one has all", every=1.0)
+    until(lambda: bundles(busy, namespace) == every, "the busy one has all", every=1.0, seconds=PATIENCE)
 
 
 def serves(broker: Broker, namespace: str, name: str) -> bool:

@@ -41,7 +41,7 @@ def brokers(cluster: BookKeeperServers, started: list[BrokerProcess]) -> list[Br
     for process in started:
         if not process.runs:
             process.start()
-    until(lambda: len(get(started[0], "brokers/lab")) == 3, "three brokers know each other")
+    until(lambda: len(get(started[0], "brokers/lab")) == 3, "three brokers know each other", seconds=PATIENCE)
     return started
 
 
@@ -111,7 +111,11 @@ def test_all_brokers_tell_the_same_owner_within_three_redirects(
         assert max(redirects for _, redirects in found) <= 2
         # The first lookup is redirected. Then all brokers know the owner, at the latest through a watch.
         known = [(found[0][0], 0)] * 3
-        until(lambda: [looked_up(broker, topic) for broker in brokers] == known, "all know the owner")  # noqa: B023
+        until(
+            lambda: [looked_up(broker, topic) for broker in brokers] == known,  # noqa: B023
+            "all know the owner",
+            seconds=PATIENCE,
+        )
         owners.add(found[0][0])
     assert owners == {broker.url for broker in brokers}
 
@@ -152,6 +156,7 @@ def test_one_leads_and_then_another(brokers: list[BrokerProcess]) -> None:
             and {leader(broker) for broker in others} < {broker.http_url for broker in others}
         ),
         "another one leads",
+        seconds=PATIENCE,
     )
 
 
@@ -184,7 +189,7 @@ def owner_of(brokers: list[BrokerProcess], topic: str) -> BrokerProcess:
 
 def comes_to(brokers: list[BrokerProcess], topic: str, target: BrokerProcess) -> None:
     """The first broker may hear a moment later than the others that the topic has left its owner."""
-    until(lambda: owner_of(brokers, topic) is target, f"{topic} is at the named broker")
+    until(lambda: owner_of(brokers, topic) is target, f"{topic} is at the named broker", seconds=PATIENCE)
 
 
 def bundle_of(broker: BrokerProcess, topic: str) -> str:
@@ -311,6 +316,7 @@ def test_bundles_are_divided_while_clients_publish(
         until(
             lambda: all(bundles_of(each, namespace) == bundles_of(brokers[0], namespace) for each in brokers),
             way,
+            seconds=PATIENCE,
         )
         assert set(before) <= set(bundles_of(brokers[0], namespace))
     assert len(bundles_of(brokers[0], namespace)) > 9
@@ -348,7 +354,11 @@ def test_what_is_asked_of_a_namespace_reaches_all_owners(
     for topic in topics:
         path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/subscriptions"
         # The first broker may name the previous owner for a moment, which redirects.
-        until(lambda: owner_of(brokers, topic).ask("GET", path)[0] != 307, f"{topic} has an owner")  # noqa: B023
+        until(
+            lambda: owner_of(brokers, topic).ask("GET", path)[0] != 307,  # noqa: B023
+            f"{topic} has an owner",
+            seconds=PATIENCE,
+        )
         assert owner_of(brokers, topic).ask("GET", path) == (200, b"[]")
 
 

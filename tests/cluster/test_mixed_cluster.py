@@ -101,7 +101,9 @@ class Mixed:
         namespace = topic.partition("://")[2].rpartition("/")[0]
         path = f"namespaces/{namespace}/{self.bundle(through, topic)}/unload"
         self.ask(through, "PUT", f"{path}?destinationBroker={http_of(target).removeprefix('http://')}")
-        until(lambda: self.owner(through, topic) is target, f"{topic} is at the named broker")
+        until(
+            lambda: self.owner(through, topic) is target, f"{topic} is at the named broker", seconds=PATIENCE
+        )
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,11 @@ def test_both_kinds_serve_one_cluster(cluster: BookKeeperServers, mixed: Mixed) 
     """Bundles go from one kind to the other under load; whoever leads goes, and comes back."""
     everybody = len(mixed.all)
     for broker in mixed.all:
-        until(lambda broker=broker: len(mixed.live(broker)) == everybody, "all know each other")  # type: ignore[misc]
+        until(
+            lambda broker=broker: len(mixed.live(broker)) == everybody,
+            "all know each other",
+            seconds=PATIENCE,
+        )  # type: ignore[misc]
     mixed.ask(mixed.ours[0], "PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 12}})
     topics = [f"persistent://{NAMESPACE}/t{number}" for number in range(_TOPICS)]
     load = ManyTopics(mixed.url, topics)
@@ -155,19 +161,31 @@ def kill_the_leader(mixed: Mixed) -> type:
     assert leading is not None
     leading.kill()
     others = [each for each in mixed.all if each is not leading]
-    until(lambda: mixed.leader(others[0]) in others, "another one leads")
+    until(lambda: mixed.leader(others[0]) in others, "another one leads", seconds=PATIENCE)
     leading.start()
-    until(lambda: all(len(mixed.live(each)) == len(mixed.all) for each in others), "it is back")
+    until(
+        lambda: all(len(mixed.live(each)) == len(mixed.all) for each in others),
+        "it is back",
+        seconds=PATIENCE,
+    )
     return type(leading)
 
 
 @pytest.fixture
 def led_by_ours(cluster: BookKeeperServers, mixed: Mixed) -> Mixed:
     for broker in mixed.all:
-        until(lambda broker=broker: len(mixed.live(broker)) == len(mixed.all), "all know each other")  # type: ignore[misc]
+        until(
+            lambda broker=broker: len(mixed.live(broker)) == len(mixed.all),
+            "all know each other",
+            seconds=PATIENCE,
+        )  # type: ignore[misc]
     if mixed.leader(mixed.ours[0]) not in mixed.ours:
         assert kill_the_leader(mixed) is ApacheBroker
-    until(lambda: all(mixed.leader(each) in mixed.ours for each in mixed.all), "one of ours leads")
+    until(
+        lambda: all(mixed.leader(each) in mixed.ours for each in mixed.all),
+        "one of ours leads",
+        seconds=PATIENCE,
+    )
     return mixed
 
 
@@ -201,7 +219,7 @@ def test_policies_of_topics_count_where_the_other_kind_keeps_them(
     try:
         first = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
         mixed.ask(serving, "POST", path, 1)
-        until(lambda: mixed.ask(serving, "GET", path) == 1, "it is read back")
+        until(lambda: mixed.ask(serving, "GET", path) == 1, "it is read back", seconds=PATIENCE)
         refused_another(client, topic)
         assert mixed.owner(ours, events) is keeping
         # And once the topic is served by the other kind.

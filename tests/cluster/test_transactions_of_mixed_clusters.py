@@ -175,7 +175,7 @@ def both_kinds(mixed: Mixed) -> None:
     pair.published(b"plain")
     pair.move(COORDINATOR.format(pair.coordinators[1]), pair.all[0])
     mixed.visible(b"plain")
-    until(lambda: pair.gone(abandoned), "it times out")
+    until(lambda: pair.gone(abandoned), "it times out", seconds=SECONDS)
 
 
 def test_open_transactions_survive_moves_to_brokers_of_the_other_kind(

@@ -165,6 +165,7 @@ def test_another_broker_ends_the_transactions_of_a_coordinator_that_was_killed(
     until(
         lambda: "participants of a transaction could not be notified of its end" in killed.log,
         "it is decided",
+        seconds=SECONDS,
     )
     killed.kill()
     other.signal(signal.SIGCONT)
@@ -173,7 +174,7 @@ def test_another_broker_ends_the_transactions_of_a_coordinator_that_was_killed(
     assert not committing.is_alive()
     assert str(decided.state).endswith("COMMITTED")
     assert received(consumers[1], 2) == [b"first", b"decided"]
-    until(lambda: pair.gone(abandoned, asks=1), "it times out")
+    until(lambda: pair.gone(abandoned, asks=1), "it times out", seconds=SECONDS)
     goes_on.commit()
     assert received(consumers[1], 2) == [b"goes on", b"plain"]
     print(f"{time.monotonic() - began:.1f} s")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pulsar
 from geo_load import PATIENCE, SUBSCRIPTION, Follower, Number, Publisher, number_of
 from geo_sites import Sites, WiredServer, know_each_other
+from polling import until
 from replicated_sites import Site
 
 NAMES = ("east", "west", "north")
@@ -106,7 +107,9 @@ class Round:
                 site.ask("PUT", f"/namespaces/{_namespace(topic)}", policies)
             first = self._some()
             first.ask("PUT", f"/persistent/{topic}/partitions", self._partitions[kind])
-            self._until(lambda kind=kind: self._counts(kind) == {2}, "the topic is made everywhere")  # type: ignore[misc]
+            until(
+                lambda kind=kind: self._counts(kind) == {2}, "the topic is made everywhere", seconds=PATIENCE
+            )  # type: ignore[misc]
         self._follow()
         for publisher in self._publishers.values():
             for kind, topic in self._topics.items():
@@ -197,7 +200,11 @@ class Round:
         count = self._partitions[kind] + 1
         topic = self._topics[kind]
         # Where a partition was added while this cluster could not be reached there are fewer.
-        self._until(lambda: _count(site, topic) == count - 1 or bool(self._heals), "earlier ones are there")
+        until(
+            lambda: _count(site, topic) == count - 1 or bool(self._heals),
+            "earlier ones are there",
+            seconds=PATIENCE,
+        )
         if _count(site, topic) != count - 1:
             return f"none in {site.name}, which waits for earlier ones"
         site.ask("POST", f"/persistent/{topic}/partitions", count)
@@ -223,11 +230,19 @@ class Round:
         def before() -> None:
             self._converge(kind, (site,))
             site.ask("POST", path, [each for each in NAMES if each != other.name])
-            self._until(lambda: not any(cursor in each for each in self._cursors(site, kind)), "it is gone")
+            until(
+                lambda: not any(cursor in each for each in self._cursors(site, kind)),
+                "it is gone",
+                seconds=PATIENCE,
+            )
 
         def after() -> None:
             site.ask("POST", path, list(NAMES))
-            self._until(lambda: all(cursor in each for each in self._cursors(site, kind)), "it is back")
+            until(
+                lambda: all(cursor in each for each in self._cursors(site, kind)),
+                "it is back",
+                seconds=PATIENCE,
+            )
 
         self._made += 1
         alone = self._publishers[site.name].alone(topic, str(self._made), _ALONE, before, after)
@@ -235,12 +250,6 @@ class Round:
         return f"{other.name} from that of {site.name}, for {topic}"
 
     # In the end
-
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.05)
 
     def _parts(self, kind: str) -> list[str]:
         return [f"{self._topics[kind]}-partition-{index}" for index in range(self._partitions[kind])]
@@ -254,7 +263,11 @@ class Round:
     def _converge(self, kind: str, at: Sequence[Site[WiredServer]] = ()) -> None:
         """Waits until all that is stored has been sent everywhere, from one cluster or from all."""
         wanted = {self._partitions[kind]}
-        self._until(lambda: self._counts(kind) == wanted, f"{wanted} partitions: {self._counts(kind)}")
+        until(
+            lambda: self._counts(kind) == wanted,
+            f"{wanted} partitions: {self._counts(kind)}",
+            seconds=PATIENCE,
+        )
         missing: list[str] = []
 
         def sent() -> bool:
@@ -267,7 +280,7 @@ class Round:
             return not missing
 
         try:
-            self._until(sent, "all is sent")
+            until(sent, "all is sent", seconds=PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"not sent: {missing}") from error
 

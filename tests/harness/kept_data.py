@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pulsar
 from offloaded_topics import admin as administer
 from offloaded_topics import check_read, ledgers, publish, wait_until
+from polling import until
 from pulsar.schema import Integer, JsonSchema, Record, String
 from server import MINIATURE, Server
 
@@ -227,7 +227,7 @@ def _write_compacted(server: Server, client: Any) -> None:
         producer.send(b"value %d" % number, partition_key=f"key {number % 4}")
     path = f"{_persistent('compacted')}/compaction"
     assert server.ask("PUT", path)[0] == 204
-    _until(lambda: json.loads(server.ask("GET", path)[1])["status"] == "SUCCESS")
+    until(lambda: json.loads(server.ask("GET", path)[1])["status"] == "SUCCESS", seconds=_SECONDS)
     producer.send(b"value 12", partition_key="key 0")
     assert server.ask("POST", f"{_persistent('cursors')}/maxConsumers?maxConsumers=17", "17")[0] == 204
 
@@ -246,7 +246,7 @@ def _check_delayed(server: Server, client: Any) -> None:
         stats = json.loads(server.ask("GET", f"{_persistent('delayed')}/stats")[1])
         return bool(stats["subscriptions"]["waits"]["msgDelayed"] == 1)
 
-    _until(delayed)
+    until(delayed, seconds=_SECONDS)
     consumer.close()
 
 
@@ -270,10 +270,3 @@ def _read(client: Any, name: str, *, compacted: bool = False) -> list[bytes]:
         found.append(reader.read_next(_WAITS).data())
     reader.close()
     return found
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it does not become true"
-        time.sleep(0.05)

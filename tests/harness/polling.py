@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def until(
-    condition: Callable[[], bool], what: str = "the condition", seconds: float = 90.0, every: float = 0.02
+    condition: Callable[[], bool], what: str = "the condition", seconds: float = 30.0, every: float = 0.02
 ) -> None:
     """Waits until a condition is true.
 

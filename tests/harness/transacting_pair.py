@@ -82,11 +82,11 @@ class Pair:
 
     def move(self, topic: str, target: Broker) -> None:
         """Has a broker serve a topic, with the rest of its bundle."""
-        until(lambda: self.owner(topic) is not None, f"{topic} has an owner")
+        until(lambda: self.owner(topic) is not None, f"{topic} has an owner", seconds=SECONDS)
         namespace, address = topic.rpartition("/")[0], http_of(target).removeprefix("http://")
         path = f"/admin/v2/namespaces/{namespace}/{self.bundle(topic)}/unload?destinationBroker={address}"
         self.ask(self.all[0], path, "PUT")
-        until(lambda: self.owner(topic) is target, f"{topic} is moved")
+        until(lambda: self.owner(topic) is target, f"{topic} is moved", seconds=SECONDS)
 
     def _placed(self, topics: list[str]) -> list[int]:
         """Has each broker serve a topic; the numbers of these topics."""

@@ -79,12 +79,12 @@ def test_it_uses_the_cluster_that_is_named(start_server: Callable[..., Server], 
     with Client(policy(east, service)) as client:
         producer = client.create_producer(TOPIC)
         producer.send(b"1")
-        until(lambda: len(service.requests) > 1)
+        until(lambda: len(service.requests) > 1, seconds=60)
         path, headers = service.requests[0]
         assert path == "/cluster?of=me"
         assert (headers["Authorization"], headers["Accept"]) == ("Bearer x", "application/json")
         service.name(serviceUrl=west.url, unknown=1)
-        until(lambda: client.service.service_url == west.url)
+        until(lambda: client.service.service_url == west.url, seconds=60)
         producer.send(b"2")
         for server, content in ((east, b"1"), (west, b"2")):
             with Client(server.url) as other:
@@ -116,7 +116,7 @@ def test_a_wrong_answer_changes_nothing(
     service.status, service.body = status, body
     default = ClusterAddress("pulsar://127.0.0.1:1")
     with Client(ControlledClusterFailover(default, service.url, check_interval_ms=10)) as client:
-        until(lambda: said in caplog.text)
+        until(lambda: said in caplog.text, seconds=60)
         assert client.service == default
     assert "staying with the cluster at pulsar://127.0.0.1:1" in caplog.text
     assert "secret" not in caplog.text
@@ -129,7 +129,7 @@ def test_a_web_service_that_does_not_answer(caplog: pytest.LogCaptureFixture) ->
         never_listens.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{never_listens.getsockname()[1]}"
         with Client(ControlledClusterFailover(ClusterAddress("pulsar://x"), url, check_interval_ms=10)):
-            until(lambda: "cannot be reached: ConnectionRefusedError" in caplog.text)
+            until(lambda: "cannot be reached: ConnectionRefusedError" in caplog.text, seconds=60)
 
 
 def test_credentials_and_trust_are_named_too(
@@ -145,7 +145,7 @@ def test_credentials_and_trust_are_named_too(
                 authPluginClassName="org.apache.pulsar.client.impl.auth.AuthenticationToken",
                 authParamsString=f"token:{token('admin')}",
             )
-            until(lambda: client.service.service_url == west.tls_url)
+            until(lambda: client.service.service_url == west.tls_url, seconds=60)
             client.create_producer(TOPIC).send(b"x")
     finally:
         west.close()

@@ -63,7 +63,7 @@ def test_a_queue_of_unreceived_messages_does_not_grow(server: Server, topic: str
         consumer = await scaled(client, topic)
         await publish(client, topic, 20, b"x", batching=False)
         await consumer.receive(WAIT)
-        await until_true(lambda: bool(consumer._queue))
+        await until_true(lambda: bool(consumer._queue), seconds=WAIT / 1000)
         assert consumer.current_receiver_queue_size == 1
 
     run(server.url, work)
@@ -81,7 +81,7 @@ def test_a_queue_shrinks_when_the_memory_is_full(server: Server, topic: str) -> 
         assert consumer.current_receiver_queue_size == 16
         # Two of the large messages reach the limit.
         await publish(other, topic, 40, b"x" * 1000, batching=False)
-        await until_true(lambda: consumer.current_receiver_queue_size == 8)
+        await until_true(lambda: consumer.current_receiver_queue_size == 8, seconds=WAIT / 1000)
         assert memory.used >= 1900
         for _ in range(40):
             await consumer.receive(WAIT)
@@ -89,7 +89,7 @@ def test_a_queue_shrinks_when_the_memory_is_full(server: Server, topic: str) -> 
         assert 1 <= consumer.current_receiver_queue_size <= 16
         # What waits in a queue leaves the memory with its consumer.
         await publish(other, topic, 1, b"x" * 1000, batching=False)
-        await until_true(lambda: memory.used > 0)
+        await until_true(lambda: memory.used > 0, seconds=WAIT / 1000)
         await other.close()
         await consumer.close()
         assert memory.used == 0

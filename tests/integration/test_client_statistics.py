@@ -74,7 +74,7 @@ def test_a_consumer(server: Server, topic: str, batching: bool) -> None:
             topic, "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest
         )
         messages = [await consumer.receive(WAIT)]
-        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 9)
+        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 9, seconds=WAIT / 1000)
         assert consumer.stats.num_msgs_received == 1
         messages += [await consumer.receive(WAIT) for _ in range(9)]
         for message in messages[:8]:
@@ -90,7 +90,7 @@ def test_a_consumer(server: Server, topic: str, batching: bool) -> None:
         assert consumer.stats.num_acks_sent == 10
         # Messages that wait when the consumer requests all again are not received.
         await producer.send(CONTENT)
-        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 1)
+        await until_true(lambda: consumer.stats.msg_num_in_receiver_queue == 1, seconds=WAIT / 1000)
         consumer.redeliver_unacknowledged_messages()
         await consumer.receive(WAIT)
         assert consumer.stats.total_msgs_received == 11

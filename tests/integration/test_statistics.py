@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from polling import until_wanted
 from raw_client import SECONDS, Client, id_of
 from server import VARIANTS, Server
 
@@ -61,15 +61,6 @@ def internal(server: Server, topic: str) -> Json:
     return found
 
 
-def eventually(what: Callable[[], Any]) -> Any:
-    """What is true, or not empty, in the end."""
-    end = time.monotonic() + SECONDS
-    while not (found := what()):
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
-    return found
-
-
 def metric(text: str, name: str, **labels: str) -> float:
     """The one sample of a name with these labels among others."""
     found = []
@@ -94,8 +85,8 @@ def test_counters_publishers_and_consumers(server: Server, official: pulsar.Clie
     messages = [consumer.receive(10_000) for _ in range(40)]
     for message in messages[:15]:
         consumer.acknowledge(message)
-    found = eventually(
-        lambda: (now := stats(server, topic))["subscriptions"]["s"]["msgBacklog"] == 25 and now
+    found = until_wanted(
+        lambda: (now := stats(server, topic))["subscriptions"]["s"]["msgBacklog"] == 25 and now, bool, SECONDS
     )
     assert found["msgInCounter"] == found["msgOutCounter"] == 40
     assert found["bytesInCounter"] >= 40 * 100
@@ -137,14 +128,14 @@ def test_rates_rise_with_traffic_and_fall_to_zero(
         rates = (now["msgRateIn"], now["msgRateOut"], subscription["messageAckRate"])
         return now if all(rate > 0 for rate in rates) else None
 
-    found = eventually(moving)
+    found = until_wanted(moving, bool, SECONDS)
     assert found["averageMsgSize"] >= 100
     assert found["msgThroughputIn"] == pytest.approx(found["msgRateIn"] * found["averageMsgSize"])
     [publisher], [reader] = found["publishers"], found["subscriptions"]["s"]["consumers"]
     assert publisher["msgRateIn"] > 0
     assert reader["msgRateOut"] > 0
-    eventually(lambda: stats(server, topic)["msgRateIn"] == 0)
-    eventually(lambda: stats(server, topic)["subscriptions"]["s"]["msgRateOut"] == 0)
+    until_wanted(lambda: stats(server, topic)["msgRateIn"] == 0, bool, SECONDS)
+    until_wanted(lambda: stats(server, topic)["subscriptions"]["s"]["msgRateOut"] == 0, bool, SECONDS)
 
 
 def test_unacknowledged_redelivered_and_batches_on_shared(
@@ -164,7 +155,7 @@ def test_unacknowledged_redelivered_and_batches_on_shared(
     assert found["subscriptions"]["s"]["consumers"][0]["avgMessagesPerEntry"] == 10
     for message in messages[:10]:
         consumer.acknowledge(message)
-    eventually(lambda: stats(server, topic)["subscriptions"]["s"]["unackedMessages"] == 20)
+    until_wanted(lambda: stats(server, topic)["subscriptions"]["s"]["unackedMessages"] == 20, bool, SECONDS)
     assert stats(server, topic)["subscriptions"]["s"]["msgBacklog"] == 2
     consumer.redeliver_unacknowledged_messages()
     again = [consumer.receive(10_000) for _ in range(20)]
@@ -207,8 +198,10 @@ def test_ledgers_roll_and_are_trimmed(server: Server, topic: str) -> None:
     assert {ledger for ledger, _entry in where} <= before
     client.acknowledge(consumer, [id_of(where[-1])], cumulative=True)
     assert server.ask("PUT", f"{path_of(topic)}/unload")[0] == 204
-    gone = eventually(
-        lambda: not {line["ledgerId"] for line in internal(server, topic)["ledgers"]} & {where[0][0]}
+    gone = until_wanted(
+        lambda: not {line["ledgerId"] for line in internal(server, topic)["ledgers"]} & {where[0][0]},
+        bool,
+        SECONDS,
     )
     assert gone
     assert stats(server, topic)["storageSize"] == 0
@@ -322,7 +315,9 @@ def test_partitioned_topics(server: Server, official: pulsar.Client, topic: str)
     assert got == set(range(30))
     assert [stats(server, name)["msgInCounter"] for name in names] == [10, 10, 10]
     assert server.ask("PUT", f"{path}/unload")[0] == 204
-    eventually(lambda: all(stats(server, name)["subscriptions"]["s"]["consumers"] for name in names))
+    until_wanted(
+        lambda: all(stats(server, name)["subscriptions"]["s"]["consumers"] for name in names), bool, SECONDS
+    )
     assert server.ask("DELETE", f"{path}/partitions")[0] == 412
     producer.close()
     consumer.unsubscribe()

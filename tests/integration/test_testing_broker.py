@@ -95,10 +95,10 @@ def test_retention_ends_by_an_advance(broker: Broker) -> None:
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     producer.send(b"x")
     consumer.acknowledge_cumulative(consumer.receive(MILLISECONDS))
-    until(lambda: backlog(broker, topic) == 0)
+    until(lambda: backlog(broker, topic) == 0, seconds=20)
     first = broker.admin.topic_internal_stats(topic)["ledgers"][0]["ledgerId"]
     broker.admin.unload_topic(topic)
-    until(lambda: len(broker.admin.topic_internal_stats(topic)["ledgers"]) == 2)
+    until(lambda: len(broker.admin.topic_internal_stats(topic)["ledgers"]) == 2, seconds=20)
 
     broker.advance(minutes=55)
     assert broker.admin.topic_internal_stats(topic)["ledgers"][0]["ledgerId"] == first
@@ -164,9 +164,15 @@ def test_connections_are_dropped_of_whom_is_named(broker: Broker) -> None:
     assert broker.drop_connections(producer="p", topic="t") == 1
     assert broker.drop_connections(consumer="c") == 1
     assert broker.drop_connections(topic="persistent://public/default/parted") == 1
-    until(lambda: broker.log.count("consumer opened") == 2 and broker.log.count("producer opened") == 6)
+    until(
+        lambda: broker.log.count("consumer opened") == 2 and broker.log.count("producer opened") == 6,
+        seconds=20,
+    )
     assert broker.drop_connections(topic="t") == 2
-    until(lambda: broker.log.count("consumer opened") == 3 and broker.log.count("producer opened") == 7)
+    until(
+        lambda: broker.log.count("consumer opened") == 3 and broker.log.count("producer opened") == 7,
+        seconds=20,
+    )
     assert broker.drop_connections() == 3
     with pytest.raises(BrokerRefused, match="invalid short topic name"):
         broker.drop_connections(topic="a/b")
@@ -185,13 +191,13 @@ def test_receipts_are_held_of_whom_is_named_and_released_in_order(broker: Broker
         publish(1)
         publish(2)
         other.send(b"at once")
-        until(lambda: held.count == 2)
+        until(lambda: held.count == 2, seconds=20)
         assert receipts == []
         assert held.release() == 2
-        until(lambda: receipts == [1, 2])
+        until(lambda: receipts == [1, 2], seconds=20)
         publish(3)
-        until(lambda: held.count == 1)
-    until(lambda: receipts == [1, 2, 3])
+        until(lambda: held.count == 1, seconds=20)
+    until(lambda: receipts == [1, 2, 3], seconds=20)
     assert held.count == 0
 
     begun = time.monotonic()
@@ -215,7 +221,7 @@ def test_refusals_meet_producers_too_and_end(broker: Broker) -> None:
     refusal = broker.refused_publishes(ServerErrorCode.PERSISTENCE, "the disk is gone")
     with refusal as fault:
         retrying.send_async(b"z", lambda _result, _id: None)
-        until(lambda: "producer closed" in broker.log)
+        until(lambda: "producer closed" in broker.log, seconds=20)
         fault.end()
         retrying.flush()
     assert broker.admin.topic_stats("t")["msgInCounter"] == 2
@@ -239,7 +245,7 @@ def test_faults_end_with_the_life_of_the_broker(broker: Broker) -> None:
         broker.start()
         with broker.delayed_receipts() as others:
             producer.send_async(b"x", lambda _result, _id: None)
-            until(lambda: others.count == 1)
+            until(lambda: others.count == 1, seconds=20)
             assert held.count == held.release() == 0
             held.end()
             assert others.count == 1

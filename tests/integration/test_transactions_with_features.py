@@ -135,7 +135,7 @@ def test_sequence_ids_of_an_aborted_attempt_count(client: Client, broker: Server
         )
         return position(client.take(BaseCommand.SEND_RECEIPT, producer_id=number).message_id)
 
-    until(lambda: "pulsar.dedup" in done(broker, "GET", path(topic, "internalStats"))["cursors"])
+    until(lambda: "pulsar.dedup" in done(broker, "GET", path(topic, "internalStats"))["cursors"], seconds=20)
     assert send(0, b"first attempt", ONE)[1] < 2**63
     end_on_topic(client, topic, ONE, commit=False)
     duplicate = send(0, b"second attempt", TWO)
@@ -266,7 +266,7 @@ def test_acknowledgements_free_a_blocked_consumer(
 ) -> None:
     consumer = client.subscribe(topic, "s", kind, permits=100)
     done(broker, "POST", path(topic, "maxUnackedMessagesOnConsumer"), 4)
-    until(lambda: done(broker, "GET", path(topic, "maxUnackedMessagesOnConsumer")) == 4)
+    until(lambda: done(broker, "GET", path(topic, "maxUnackedMessagesOnConsumer")) == 4, seconds=20)
     sender = Sender(client, topic)
     for number in range(10):
         sender.send(b"%d" % number)
@@ -316,7 +316,7 @@ def test_a_lost_connection_leaves_pending_acknowledgements(
     ids = [message.message_id for message, _payload in other.messages(consumer, 3)]
     acknowledge(other, consumer, ids[:2], ONE)
     other.close()
-    until(lambda: not stats(broker, topic)["subscriptions"]["s"]["consumers"])
+    until(lambda: not stats(broker, topic)["subscriptions"]["s"]["consumers"], seconds=20)
     # Without any consumer, the end of the transaction counts for the next one.
     end_on_subscription(client, topic, ONE, commit=commit)
     consumer = client.subscribe(topic, "s", kind, permits=100)
@@ -383,7 +383,7 @@ def test_parts_of_batches_that_are_acknowledged_otherwise(
     assert list(client.message(consumer)[0].ack_set) == [0b1100 if commit else 0b1110]
     left = [0b0011] if commit else [0b0001]
     client.acknowledge(consumer, [id_of(where, ack_set=left, batch_size=4)])
-    until(lambda: backlog(broker, topic) == 0)
+    until(lambda: backlog(broker, topic) == 0, seconds=20)
     assert stats(broker, topic)["subscriptions"]["s"]["unackedMessages"] == 0
 
 
@@ -445,7 +445,7 @@ def test_skipped_messages_stay_skipped(
     assert received(client, consumer, 1) == [b"last"]
     nothing_waits(client, consumer)
     client.acknowledge(consumer, [id_of((where[0][0], where[0][1] + 5))])
-    until(lambda: backlog(broker, topic) == 0)
+    until(lambda: backlog(broker, topic) == 0, seconds=20)
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
@@ -471,7 +471,7 @@ def test_open_messages_do_not_expire(client: Client, broker: Server, topic: str)
     put(sender, b"open", ONE, publish_time=old)
     put(sender, b"behind", publish_time=old)
     done(broker, "POST", path(topic, "subscription", "s", "expireMessages", "60"))
-    until(lambda: backlog(broker, topic) == 2)
+    until(lambda: backlog(broker, topic) == 2, seconds=20)
     done(broker, "POST", path(topic, "subscription", "s", "expireMessages", "60"))
     time.sleep(0.2)
     assert backlog(broker, topic) == 2
@@ -498,7 +498,7 @@ def test_open_messages_of_closed_ledgers_do_not_expire(start_server: Callable[..
         put(sender, b"%d" % number)
     time.sleep(1.1)
     done(server, "POST", path(topic, "subscription", "s", "expireMessages", "1"))
-    until(lambda: backlog(server, topic) == 5)
+    until(lambda: backlog(server, topic) == 5, seconds=20)
     sender.end(ONE, commit=True)
     client.flow(consumer, 10)
     assert received(client, consumer, 5) == [b"open", b"0", b"1", b"2", b"3"]
@@ -517,7 +517,7 @@ def test_markers_and_aborted_messages_leave_no_backlog(client: Client, broker: S
     for number in range(20):
         sender.send(b"gone", (0, number))
         sender.end((0, number), commit=False)
-    until(lambda: backlog(broker, topic) == 0)
+    until(lambda: backlog(broker, topic) == 0, seconds=20)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -532,7 +532,7 @@ def test_evictions_for_a_quota(client: Client, broker: Server, topic: str, commi
             sender.end((0, 100 + number), commit=False)
     done(broker, "POST", path(topic, "backlogQuota") + "?backlogQuotaType=destination_storage", quota)
     before = backlog(broker, topic)
-    until(lambda: backlog(broker, topic) < before)
+    until(lambda: backlog(broker, topic) < before, seconds=20)
     sender.end(ONE, commit=commit)
     sender.send(b"last")
     consumer = client.subscribe(topic, "s", permits=100)
@@ -560,7 +560,7 @@ def test_a_topic_is_trimmed_behind_its_transactions(start_server: Callable[..., 
     for number in range(20, 24):
         put(sender, b"%d" % number, (0, number))
         sender.end((0, number), commit=True)
-    until(lambda: len(done(server, "GET", path(topic, "internalStats"))["ledgers"]) <= 4)
+    until(lambda: len(done(server, "GET", path(topic, "internalStats"))["ledgers"]) <= 4, seconds=20)
     done(server, "PUT", path(topic, "unload"))
     consumer = client.subscribe(topic, "s", SHARED, permits=1000)
     assert sorted(received(client, consumer, 4)) == [b"20", b"21", b"22", b"23"]
@@ -585,7 +585,7 @@ def test_compaction(client: Client, broker: Server, topic: str) -> None:
 
     def compact() -> None:
         done(broker, "PUT", path(topic, "compaction"))
-        until(lambda: done(broker, "GET", path(topic, "compaction"))["status"] == "SUCCESS")
+        until(lambda: done(broker, "GET", path(topic, "compaction"))["status"] == "SUCCESS", seconds=20)
 
     def read(count: int) -> list[bytes]:
         reader = client.subscribe(
@@ -795,7 +795,7 @@ def test_a_marker_passes_a_publish_rate(client: Client, broker: Server, topic: s
     sender = Sender(client, topic)
     sender.send(b"x", ONE)
     done(broker, "POST", path(topic, "publishRate"), {"publishThrottlingRateInMsg": 1})
-    until(lambda: bool(done(broker, "GET", path(topic, "publishRate"))))
+    until(lambda: bool(done(broker, "GET", path(topic, "publishRate"))), seconds=20)
     for number in range(50):
         client.publish(sender.number, 10 + number, entry_of(b"too many"))
     coordinator = Client(broker.port)
@@ -830,7 +830,7 @@ def test_a_marker_passes_a_full_disk(start_server: Callable[..., Server]) -> Non
     assert payload == b"committed"
     assert not acknowledge(client, consumer, [message.message_id], THREE).HasField("error")
     end_on_subscription(client, topic, THREE, commit=True)
-    until(lambda: backlog(server, topic) == 0)
+    until(lambda: backlog(server, topic) == 0, seconds=20)
     client.close()
 
 
@@ -871,7 +871,7 @@ def test_parts_of_batches_whatever_the_setting(other: Server, topic: str, commit
     end_on_subscription(client, topic, ONE, commit=True)
     end_on_subscription(client, topic, TWO, commit=commit)
     if commit:
-        until(lambda: backlog(other, topic) == 0)
+        until(lambda: backlog(other, topic) == 0, seconds=20)
     else:
         assert received(client, consumer, 1) == [b"batch"]
     client.close()
@@ -942,7 +942,7 @@ def test_replicated_subscriptions(sites: tuple[Site[Server], Site[Server]]) -> N
         found = json.loads(sites[1].server.ask("GET", path(topic, "stats"))[1])["subscriptions"]["s"]
         return number > 10 and int(found["msgBacklog"]) < number // 4
 
-    until(moved)
+    until(moved, seconds=20)
     nothing_waits(here, consumer)
     here.close()
     there.close()

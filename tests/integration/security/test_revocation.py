@@ -84,7 +84,7 @@ def user_of_the_file(secured: Secured) -> Cause:
     secured.do("POST", f"{ROLE}/uwe", ["produce", "consume"])
     others = {"basil": PASSWORD}
     secured.set_users({**others, "uwe": PASSWORD})
-    until(lambda: _as_basic(secured, "uwe") == 200, "uwe is known")
+    until(lambda: _as_basic(secured, "uwe") == 200, "uwe is known", seconds=15)
     proof = pulsar.AuthenticationBasic("uwe", PASSWORD)
     return Cause(secured, proof, lambda: secured.set_users(others), lambda: secured.basic("uwe"))
 
@@ -97,7 +97,7 @@ def signing_key(secured: Secured) -> Cause:
     def replaced() -> None:
         secured.secret = os.urandom(32)
         secured.write("secret", secured.secret)
-        until(lambda: secured.ask("GET", "/admin/v2/tenants")[0] == 200, "the new key counts")
+        until(lambda: secured.ask("GET", "/admin/v2/tenants")[0] == 200, "the new key counts", seconds=15)
 
     return Cause(secured, proof, replaced, lambda: f"Bearer {token}")
 
@@ -141,7 +141,9 @@ def test_what_rested_on_it_ends(secured: Secured, of: Callable[[Secured], Cause]
         with opened(cause, topic) as (client, producer, _consumer):
             assert secured.open_at(topic) == 3
             cause.gone()
-            until(lambda: secured.open_at(topic) == 1, f"{topic}: {secured.open_at(topic)} are left")
+            until(
+                lambda: secured.open_at(topic) == 1, f"{topic}: {secured.open_at(topic)} are left", seconds=15
+            )
             if cause.header is not None:
                 # The client itself tries again and again.
                 asked = secured.ask("GET", "/admin/v2/tenants", token="", Authorization=cause.header())
@@ -185,7 +187,7 @@ def test_web_sockets_that_rested_on_it_end(secured: Secured, of: Callable[[Secur
         for one in sockets:
             # Each has a time-out of its own.
             assert one.recv_data_frame()[0] == websocket.ABNF.OPCODE_CLOSE
-        until(lambda: secured.open_at(topic) == 1, f"{topic}: {secured.open_at(topic)} are left")
+        until(lambda: secured.open_at(topic) == 1, f"{topic}: {secured.open_at(topic)} are left", seconds=15)
         for path in paths:
             with pytest.raises(websocket.WebSocketBadStatusException) as refused:
                 secured.web_socket(path, proof)

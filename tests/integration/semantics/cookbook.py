@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -76,14 +74,6 @@ class Book:
             if line.startswith(name + "{") and all(f'{k}="{v}"' in inside for k, v in wanted.items()):
                 return float(line.rpartition(" ")[2])
         raise AssertionError(f"no {name} with {wanted}")
-
-
-def soon(check: Callable[[], Any]) -> None:
-    """Waits until it holds."""
-    ends = time.monotonic() + WITHIN
-    while not check():
-        assert time.monotonic() < ends, "it never became true"
-        time.sleep(0.2)
 
 
 def publish(client: Any, topic: str, number: int, size: int = 10) -> None:

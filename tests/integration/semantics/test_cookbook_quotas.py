@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cookbook import CHECKS, Book, names, publish, soon
+from cookbook import CHECKS, WITHIN, Book, names, publish
+from polling import until
 from server import Server
 
 pulsar = pytest.importorskip("pulsar")
@@ -116,11 +117,11 @@ def test_producer_request_hold(book: Book, client: Any) -> None:
         client.create_producer(book.topic)
     for _ in range(sent):
         consumer.acknowledge(consumer.receive(5000))
-    soon(lambda: book.subscription()["msgBacklog"] == 0)
+    until(lambda: book.subscription()["msgBacklog"] == 0, seconds=WITHIN)
     client.create_producer(book.topic).send(b"new")
     assert consumer.receive(5000).data() == b"new"
     # The producer that was held comes back by itself.
-    soon(lambda: sends(producer))
+    until(lambda: sends(producer), seconds=WITHIN)
 
 
 def sent_until(producer: Any, error: type[Exception]) -> int:
@@ -152,7 +153,7 @@ def test_producer_exception(book: Book, client: Any) -> None:
         client.create_producer(book.topic)
     book.run(f"topics clear-backlog -s s {book.topic}")
     client.create_producer(book.topic).send(b"new")
-    soon(lambda: book.subscription()["msgBacklog"] == 1)
+    until(lambda: book.subscription()["msgBacklog"] == 1, seconds=WITHIN)
     consumer.close()
 
 
@@ -173,7 +174,7 @@ def test_what_a_held_producer_sends_arrives_once(book: Book, client: Any) -> Non
         producer.send_async(b"%06d" % index + bytes(100), lambda result, _where: results.append(result))
         if index % 100 == 0:
             time.sleep(0.02)
-    soon(lambda: not book.stats()["publishers"])
+    until(lambda: not book.stats()["publishers"], seconds=WITHIN)
     found = []
     while len(found) < number:
         message = consumer.receive(30_000)
@@ -190,14 +191,14 @@ def test_consumer_backlog_eviction(book: Book, client: Any) -> None:
     consumer = client.subscribe(book.topic, "s")
     book.run("namespaces set-backlog-quota my-tenant/my-ns --limit 10K --policy consumer_backlog_eviction")
     publish(client, book.topic, 100, 500)
-    soon(lambda: book.subscription()["backlogSize"] < 10 * 1024)
+    until(lambda: book.subscription()["backlogSize"] < 10 * 1024, seconds=WITHIN)
     left = book.subscription()["msgBacklog"]
     assert 0 < left < 25
     assert book.metric("pulsar_storage_backlog_quota_exceeded_evictions_total", quota_type="size") >= 1
     # The oldest are discarded; whoever is connected goes on behind them.
     consumer.redeliver_unacknowledged_messages()
     publish(client, book.topic, 1)
-    soon(lambda: book.subscription()["msgBacklog"] <= left + 1)
+    until(lambda: book.subscription()["msgBacklog"] <= left + 1, seconds=WITHIN)
     consumer.close()
     again = client.subscribe(book.topic, "s")
     assert int(again.receive(5000).data()[:4]) >= 100 - left
@@ -209,13 +210,13 @@ def test_an_age_is_bounded(book: Book, client: Any) -> None:
     book.run(
         "namespaces set-backlog-quota my-tenant/my-ns --limitTime 2 -p producer_exception -t message_age"
     )
-    soon(lambda: book.stats()["oldestBacklogMessageAgeSeconds"] > 2)
+    until(lambda: book.stats()["oldestBacklogMessageAgeSeconds"] > 2, seconds=WITHIN)
     assert book.stats()["oldestBacklogMessageSubscriptionName"] == "s"
     with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
         client.create_producer(book.topic)
-    soon(lambda: book.metric("pulsar_storage_backlog_age_seconds") > 2)
+    until(lambda: book.metric("pulsar_storage_backlog_age_seconds") > 2, seconds=WITHIN)
     book.run("namespaces set-backlog-quota my-tenant/my-ns -lt 2 -p consumer_backlog_eviction -t message_age")
-    soon(lambda: book.subscription()["msgBacklog"] == 0)
+    until(lambda: book.subscription()["msgBacklog"] == 0, seconds=WITHIN)
     assert book.metric("pulsar_storage_backlog_quota_exceeded_evictions_total", quota_type="time") >= 1
     client.create_producer(book.topic).close()
     consumer.close()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cookbook import CHECKS, Book, publish, read, soon
+from cookbook import CHECKS, WITHIN, Book, publish, read
+from polling import until
 from server import Server
 
 pulsar = pytest.importorskip("pulsar")
@@ -45,7 +46,7 @@ def book(server: Server, capsys: pytest.CaptureFixture[str]) -> Book:
 
 def test_by_default_nothing_is_retained_on_a_topic_without_subscriptions(book: Book, client: Any) -> None:
     publish(client, book.topic, 35)
-    soon(lambda: book.stored() <= 10)
+    until(lambda: book.stored() <= 10, seconds=WITHIN)
     # What is no longer stored on purpose may be there until the next rollover.
     assert set(read(client, book.topic)) <= set(range(30, 35))
 
@@ -57,12 +58,12 @@ def test_by_default_messages_go_when_all_subscriptions_have_acknowledged_them(
     publish(client, book.topic, 30)
     messages = [one.receive(5000) for _ in range(30)]
     one.acknowledge_cumulative(messages[-1])
-    soon(lambda: book.subscription("one")["msgBacklog"] == 0)
+    until(lambda: book.subscription("one")["msgBacklog"] == 0, seconds=WITHIN)
     assert book.subscription("other")["msgBacklog"] == 30
     assert read(client, book.topic) == list(range(30))
     for _ in range(30):
         other.acknowledge(other.receive(5000))
-    soon(lambda: book.stored() <= 10)
+    until(lambda: book.stored() <= 10, seconds=WITHIN)
 
 
 @pytest.mark.parametrize(
@@ -138,18 +139,18 @@ def test_infinite_retention_serves_readers(book: Book, client: Any) -> None:
     consumer = client.subscribe(book.topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     for _ in range(35):
         consumer.acknowledge(consumer.receive(5000))
-    soon(lambda: book.subscription()["msgBacklog"] == 0)
+    until(lambda: book.subscription()["msgBacklog"] == 0, seconds=WITHIN)
     time.sleep(2.5)
     assert read(client, book.topic) == list(range(35))
     book.run("namespaces set-retention my-tenant/my-ns --size 0 --time 0")
-    soon(lambda: book.stored() <= 10)
+    until(lambda: book.stored() <= 10, seconds=WITHIN)
 
 
 def test_a_size_limit_lets_the_oldest_go(book: Book, client: Any) -> None:
     book.run("namespaces set-retention my-tenant/my-ns --size 1M --time -1")
     publish(client, book.topic, 60, 50_000)
     # Ledgers of half a megabyte: what is left still has the megabyte, and no ledger more than that.
-    soon(lambda: book.stats()["storageSize"] < 1.6 * (1 << 20))
+    until(lambda: book.stats()["storageSize"] < 1.6 * (1 << 20), seconds=WITHIN)
     left = read(client, book.topic)
     assert left == list(range(left[0], 60))
     assert 20 <= len(left) < 40
@@ -171,7 +172,7 @@ def test_a_topic_has_a_retention_of_its_own(book: Book, client: Any) -> None:
     time.sleep(2.5)
     assert book.stored() == 25
     book.run("topicPolicies remove-retention my-tenant/my-ns/my-topic")
-    soon(lambda: book.stored() <= 10)
+    until(lambda: book.stored() <= 10, seconds=WITHIN)
 
 
 # Clear backlog
@@ -231,13 +232,13 @@ def test_messages_nobody_acknowledges_in_time_are_acknowledged(book: Book, clien
     for _ in range(3):
         consumer.receive(5000)
     book.run("namespaces set-message-ttl my-tenant/my-ns --messageTTL 2")
-    soon(lambda: book.subscription()["msgBacklog"] == 0)
+    until(lambda: book.subscription()["msgBacklog"] == 0, seconds=WITHIN)
     found = book.subscription()
     assert found["totalMsgExpired"] == 35
     assert found["lastExpireTimestamp"] > 0
     assert book.metric("pulsar_subscription_total_msg_expired", subscription="s") == 35
     # They are ready for deletion then.
-    soon(lambda: book.stored() <= 10)
+    until(lambda: book.stored() <= 10, seconds=WITHIN)
     consumer.close()
     later = client.subscribe(book.topic, "s")
     with pytest.raises(pulsar.Timeout):
@@ -248,7 +249,7 @@ def test_a_topic_has_a_time_to_live_of_its_own(book: Book, client: Any) -> None:
     consumer = client.subscribe(book.topic, "s")
     publish(client, book.topic, 5)
     book.run("topicPolicies set-message-ttl -t 1 my-tenant/my-ns/my-topic")
-    soon(lambda: book.subscription()["msgBacklog"] == 0)
+    until(lambda: book.subscription()["msgBacklog"] == 0, seconds=WITHIN)
     consumer.close()
 
 

@@ -235,7 +235,9 @@ def test_beyond_the_permits_messages_are_dropped_and_counted(
     client.publish(producer, 10, entry_of(b"later"))
     assert payloads(client, consumer, 1) == [b"later"]
     assert not client.count_kept(BaseCommand.MESSAGE)
-    found = until_wanted(lambda: stats(broker, topic), lambda s: s["subscriptions"]["s"]["msgDropRate"] > 0)
+    found = until_wanted(
+        lambda: stats(broker, topic), lambda s: s["subscriptions"]["s"]["msgDropRate"] > 0, seconds=10
+    )
     assert found["msgDropRate"] > 0
     assert found["msgInCounter"] == 11
     assert found["msgOutCounter"] == 4
@@ -268,7 +270,7 @@ def test_a_consumer_that_does_not_read_loses_messages_and_nobody_else(
         client.take(BaseCommand.SEND_RECEIPT, producer_id=producer, sequence_id=index)
         client.message(consumer)
     found = until_wanted(
-        lambda: stats(broker, topic), lambda s: s["subscriptions"]["stalled"]["msgDropRate"] > 0
+        lambda: stats(broker, topic), lambda s: s["subscriptions"]["stalled"]["msgDropRate"] > 0, seconds=10
     )
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     assert found["subscriptions"]["s"]["msgOutCounter"] == 400
@@ -297,7 +299,9 @@ def test_beyond_the_cap_of_a_connection_messages_are_dropped(start_server: Any) 
         if dropped:
             break
     assert dropped
-    found = until_wanted(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
+    found = until_wanted(
+        lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0, seconds=10
+    )
     assert found["msgDropRate"] > 0
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     assert not client.count_kept(BaseCommand.MESSAGE)

@@ -125,7 +125,7 @@ def test_a_small_queue_loses_messages_and_they_are_counted(
         producer.send(text.encode())
     assert received(quick, 100) == SENT
     found = until_wanted(
-        lambda: stats(broker, topic), lambda s: s["subscriptions"]["slow"]["msgDropRate"] > 0
+        lambda: stats(broker, topic), lambda s: s["subscriptions"]["slow"]["msgDropRate"] > 0, seconds=15
     )
     assert found["subscriptions"]["quick"]["msgDropRate"] == 0
     assert found["msgDropRate"] == found["subscriptions"]["slow"]["msgDropRate"]
@@ -167,7 +167,9 @@ def test_beyond_the_cap_receipts_say_so(start_server: Any) -> None:
     assert set(told) == {(0, 0), (-1, -1)}
     received(consumer, told.count((0, 0)))
     nothing_more(consumer)
-    found = until_wanted(lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0)
+    found = until_wanted(
+        lambda: stats(broker, topic), lambda s: s["publishers"][0]["msgDropRate"] > 0, seconds=15
+    )
     assert found["subscriptions"]["s"]["msgDropRate"] == 0
     client.close()
 
@@ -246,7 +248,9 @@ def test_a_restart_brings_clients_back_and_nothing_else(start_server: Any) -> No
     assert consumer.receive(MILLISECONDS).data() == b"1"
     broker.restart(kill=True)
     # A consumer that has not asked for messages yet gets none: they are stored nowhere.
-    back = until_wanted(lambda: stats_or_none(broker, topic), lambda found: permits(found.get("stays")) > 0)
+    back = until_wanted(
+        lambda: stats_or_none(broker, topic), lambda found: permits(found.get("stays")) > 0, seconds=15
+    )
     assert list(back) == ["stays"]
     producer.send(b"2")
     assert consumer.receive(MILLISECONDS).data() == b"2"

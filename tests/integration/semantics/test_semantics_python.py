@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from polling import until
 from server import Server
 
 pulsar = pytest.importorskip("pulsar")
@@ -90,13 +91,6 @@ def stats(server: Server, topic: str, subscription: str = "s") -> dict[str, Any]
     return found
 
 
-def eventually(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
-
-
 # Subscriptions
 
 
@@ -147,7 +141,7 @@ def test_what_a_consumer_that_leaves_held_goes_to_others(
     publish(client, topic, 6)
     held = receive(leaving, 6)
     leaving.acknowledge(held[2])
-    eventually(lambda: stats(server, topic)["msgBacklog"] == 5)
+    until(lambda: stats(server, topic)["msgBacklog"] == 5, seconds=SECONDS)
     staying = client.subscribe(topic, "s", kind)
     other.close()
     found = receive(staying, 5)
@@ -209,7 +203,7 @@ def test_in_order_types_deliver_everything_again(server: Server, client: Any, to
     held = receive(consumer, 6)
     consumer.acknowledge(held[0])
     consumer.acknowledge(held[3])
-    eventually(lambda: stats(server, topic)["msgBacklog"] == 4)
+    until(lambda: stats(server, topic)["msgBacklog"] == 4, seconds=SECONDS)
     consumer.redeliver_unacknowledged_messages()
     again = receive(consumer, 4)
     assert numbers(again) == [1, 2, 4, 5]
@@ -239,11 +233,14 @@ def test_acknowledgements_outlive_the_broker(server: Server, client: Any, topic:
         found = stats(server, topic)
         return (found["unackedMessages"], found["msgBacklog"]) == (5, 3)
 
-    eventually(left)
+    until(left, seconds=SECONDS)
     # A cursor is written within a tenth of a second, and at a clean stop in any case.
     if kill:
         path = f"/admin/v2/{topic.replace('://', '/')}/internalStats"
-        eventually(lambda: json.loads(server.ask("GET", path)[1])["cursors"]["s"]["cursorLedger"] >= 0)
+        until(
+            lambda: json.loads(server.ask("GET", path)[1])["cursors"]["s"]["cursorLedger"] >= 0,
+            seconds=SECONDS,
+        )
         time.sleep(0.3)
     consumer.close()
     server.restart(kill=kill)
@@ -258,7 +255,7 @@ def test_part_of_a_batch_on_a_cumulative_acknowledgement(server: Server, client:
     publish_batch(client, topic, 5)
     held = receive(consumer, 7)
     consumer.acknowledge_cumulative(held[3])
-    eventually(lambda: stats(server, topic)["msgBacklog"] == 1)
+    until(lambda: stats(server, topic)["msgBacklog"] == 1, seconds=SECONDS)
     consumer.close()
     again = client.subscribe(topic, "s", batch_index_ack_enabled=True)
     assert numbers(receive(again, 3)) == [2, 3, 4]
@@ -278,7 +275,7 @@ def test_chunked_messages(server: Server, client: Any, topic: str) -> None:
     assert [message.data() for message in found] == [b"small", large, b"last"]
     for message in found:
         consumer.acknowledge(message)
-    eventually(lambda: stats(server, topic)["msgBacklog"] == 0)
+    until(lambda: stats(server, topic)["msgBacklog"] == 0, seconds=SECONDS)
 
 
 def test_chunked_messages_come_whole_to_one_of_several_consumers(
@@ -309,9 +306,9 @@ def test_chunked_messages_come_whole_to_one_of_several_consumers(
             consumer.acknowledge(message)
         return len(found) == 8
 
-    eventually(received)
+    until(received, seconds=SECONDS)
     assert sorted(found) == sorted([*sent, *[b"small"] * 4])
-    eventually(lambda: stats(server, topic)["msgBacklog"] == 0)
+    until(lambda: stats(server, topic)["msgBacklog"] == 0, seconds=SECONDS)
     for each in clients:
         each.close()
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from polling import until_wanted
 from raw_client import Client, id_of
 from server import Server
 
@@ -47,15 +48,6 @@ def path_of(topic: str) -> str:
 
 def stats(server: Server, topic: str, query: str = "", kind: str = "stats") -> Json:
     found: Json = get(server, f"{path_of(topic)}/{kind}?{query}")
-    return found
-
-
-def eventually(what: Callable[[], Any]) -> Any:
-    """What is true, or not empty, in the end."""
-    end = time.monotonic() + SECONDS
-    while not (found := what()):
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
     return found
 
 
@@ -104,7 +96,7 @@ def test_earliest_time_in_the_backlog(server: Server, client: Any, topic: str) -
         found = stats(server, topic, "getEarliestTimeInBacklog=true")
         return found if found["subscriptions"]["ahead"]["msgBacklog"] == 1 else None
 
-    found = eventually(asked)
+    found = until_wanted(asked, bool, SECONDS)
     earliest = {n: s["earliestMsgPublishTimeInBacklog"] for n, s in found["subscriptions"].items()}
     assert earliest == {"ahead": times[2], "behind": times[0], "done": 0}
     assert found["earliestMsgPublishTimeInBacklogs"] == times[0]
@@ -120,12 +112,16 @@ def test_the_age_of_the_oldest_message(server: Server, client: Any, topic: str) 
     client.subscribe(topic, "quick").close()
     publish(client, topic, b"1", b"2")
     assert server.ask("POST", f"{path_of(topic)}/subscription/quick/skip/1")[0] == 204
-    found = eventually(lambda: (now := stats(server, topic))["oldestBacklogMessageAgeSeconds"] >= 1 and now)
+    found = until_wanted(
+        lambda: (now := stats(server, topic))["oldestBacklogMessageAgeSeconds"] >= 1 and now, bool, SECONDS
+    )
     assert found["oldestBacklogMessageSubscriptionName"] == "slow"
     for _ in range(2):
         consumer.acknowledge(consumer.receive(10_000))
-    found = eventually(
-        lambda: (now := stats(server, topic))["subscriptions"]["slow"]["msgBacklog"] == 0 and now
+    found = until_wanted(
+        lambda: (now := stats(server, topic))["subscriptions"]["slow"]["msgBacklog"] == 0 and now,
+        bool,
+        SECONDS,
     )
     assert found["oldestBacklogMessageSubscriptionName"] == "quick"
     assert server.ask("POST", f"{path_of(topic)}/subscription/quick/skip_all")[0] == 204
@@ -161,7 +157,7 @@ def test_the_backlog_quota_in_force(server: Server, client: Any) -> None:
     quota = {"limitSize": -1, "limitTime": 77, "policy": "consumer_backlog_eviction"}
     where = f"{path_of(topic)}/backlogQuota?backlogQuotaType=message_age"
     assert server.ask("POST", where, json.dumps(quota))[0] == 204
-    eventually(lambda: stats(server, topic)["backlogQuotaLimitTime"] == 77)
+    until_wanted(lambda: stats(server, topic)["backlogQuotaLimitTime"] == 77, bool, SECONDS)
     assert stats(server, topic)["backlogQuotaLimitSize"] == 123456
 
 
@@ -193,7 +189,7 @@ def test_chunks_published(server: Server, client: Any, topic: str) -> None:
         producer.send(b"x" * (5 * 1024 * 1024 + 1))
         return bool(stats(server, topic)["publishers"][0]["chunkedMessageRate"] > 0)
 
-    eventually(publishing)
+    until_wanted(publishing, bool, SECONDS)
     producer.close()
     assert stats(server, topic)["msgChunkPublished"] is True
 
@@ -209,7 +205,7 @@ def test_a_failover_subscription(server: Server, client: Any, topic: str) -> Non
             found: Json = stats(server, topic)["subscriptions"]["s"]
             return found if found["msgOutCounter"] == 3 else None
 
-        found = eventually(served)
+        found = until_wanted(served, bool, SECONDS)
         counts = {c["consumerName"]: c["msgOutCounter"] for c in found["consumers"]}
         assert counts == {"a": 0, "b": 0, found["activeConsumerName"]: 3}
     finally:
@@ -254,7 +250,7 @@ def test_what_a_key_shared_consumer_drains(server: Server, client: Any, topic: s
         blocked = sum(each["blockedAttempts"] for each in old["drainingHashes"])
         return (subscription, old, new) if blocked and blocked == subscription["msgInReplay"] else None
 
-    subscription, old, new = eventually(settled)
+    subscription, old, new = until_wanted(settled, bool, SECONDS)
     drained = old["drainingHashes"]
     assert (subscription["keySharedMode"], subscription["allowOutOfOrderDelivery"]) == ("AUTO_SPLIT", False)
     assert old["drainingHashesCount"] == subscription["drainingHashesCount"] == len(drained) > 0
@@ -270,7 +266,7 @@ def test_what_a_key_shared_consumer_drains(server: Server, client: Any, topic: s
     assert all(any(low <= slot <= high for low, high in new["keyHashRangeArrays"]) for slot in slots)
     for message in held:
         first.acknowledge(message)
-    eventually(lambda: consumers()[0]["drainingHashesCount"] == 0)
+    until_wanted(lambda: consumers()[0]["drainingHashesCount"] == 0, bool, SECONDS)
     subscription, old, new = consumers()
     assert old["drainingHashesClearedTotal"] == subscription["drainingHashesClearedTotal"] == len(drained)
     assert (old["drainingHashes"], new["drainingHashesClearedTotal"]) == ([], 0)
@@ -311,7 +307,7 @@ def test_consumer_stats_over_the_binary_protocol(server: Server, topic: str) -> 
     assert (blocked.unackedMessages, blocked.msgBacklog) == (4, 12)
     for position in where[:3]:
         client.acknowledge(consumer, [id_of(position)])
-    eventually(lambda: told().msgRateOut > 0 and told().messageAckRate > 0)
+    until_wanted(lambda: told().msgRateOut > 0 and told().messageAckRate > 0, bool, SECONDS)
     found = told()
     [over_http] = stats(server, topic)["subscriptions"]["s"]["consumers"]
     assert (found.type, found.msgBacklog, found.msgRateExpired) == ("Shared", 9, 0.0)
@@ -334,15 +330,17 @@ def test_a_cursor_that_waits(server: Server, client: Any, topic: str) -> None:
 
     for kind in (pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared):
         consumer = client.subscribe(topic, "s", kind, receiver_queue_size=2)
-        eventually(lambda: cursor()["waitingReadOp"] and cursor()["subscriptionHavePendingRead"])
+        until_wanted(
+            lambda: cursor()["waitingReadOp"] and cursor()["subscriptionHavePendingRead"], bool, SECONDS
+        )
         assert stats(server, topic, kind="internalStats")["waitingCursorsCount"] == 1
         publish(client, topic, b"1", b"2", b"3")
         # Without permits it waits for nothing.
-        eventually(lambda: not cursor()["waitingReadOp"])
+        until_wanted(lambda: not cursor()["waitingReadOp"], bool, SECONDS)
         assert not cursor()["subscriptionHavePendingRead"]
         for _ in range(3):
             consumer.acknowledge(consumer.receive(10_000))
-        eventually(lambda: cursor()["waitingReadOp"])
+        until_wanted(lambda: cursor()["waitingReadOp"], bool, SECONDS)
         consumer.close()
         assert not cursor()["waitingReadOp"]
 
@@ -359,7 +357,7 @@ def test_ranges_of_a_cursor(server: Server, client: Any, topic: str) -> None:
         found: Json = stats(server, topic)["subscriptions"]["s"]
         return found if found["msgBacklog"] == 5 else None
 
-    found = eventually(acknowledged)
+    found = until_wanted(acknowledged, bool, SECONDS)
     assert found["nonContiguousDeletedMessagesRanges"] == 2
     # Two ranges of two positions, each of two numbers, with their tags and sizes.
     assert found["nonContiguousDeletedMessagesRangesSerializedSize"] in range(2 * 12, 2 * 18)
@@ -411,7 +409,7 @@ def test_partitions_together(server: Server, client: Any, topic: str) -> None:
         found = stats(server, topic, "getEarliestTimeInBacklog=true", "partitioned-stats")
         return found if found["subscriptions"]["s"]["msgBacklog"] == 6 else None
 
-    found = eventually(together)
+    found = until_wanted(together, bool, SECONDS)
     parts = found["partitions"]
     assert sorted(parts) == [f"{topic}-partition-{n}" for n in range(2)]
     for field in ("msgInCounter", "bytesInCounter", "bytesOutCounter", "storageSize", "backlogSize"):

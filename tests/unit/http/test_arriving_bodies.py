@@ -121,13 +121,13 @@ def test_who_goes_before_the_end_is_told_to_the_handler(half: bool) -> None:
         reader, writer = await connect(server)
         writer.write(head("/taken", 10) + b"abc")
         await writer.drain()
-        await until_true(lambda: server.taken == 3)
+        await until_true(lambda: server.taken == 3, seconds=15)
         if half:
             writer.write_eof()
             assert (await one_answer(reader))[0] == 400
         else:
             writer.transport.abort()
-        await until_true(lambda: server.failure == "The body ended before its end")
+        await until_true(lambda: server.failure == "The body ended before its end", seconds=15)
         writer.close()
 
     serve(test)

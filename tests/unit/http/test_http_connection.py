@@ -245,9 +245,9 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
         transport = cast(asyncio.Transport, writer.transport)
         transport.pause_reading()
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        await until_true(lambda: len(server._connections) == 1)
+        await until_true(lambda: len(server._connections) == 1, seconds=15)
         # However long it takes to write as much as the sockets hold.
-        await until_true(lambda: not server._connections)
+        await until_true(lambda: not server._connections, seconds=15)
         transport.resume_reading()
         with contextlib.suppress(ConnectionResetError):
             assert not (await reader.read()).endswith(b"\r\n0\r\n\r\n")
@@ -338,7 +338,7 @@ def test_bodies_of_all_requests_together_are_bounded_and_small_ones_are_served()
                 served += status == 204
             writer.close()
         assert 1 <= served <= 3
-        await until_true(lambda: server.bodies.used == 0)
+        await until_true(lambda: server.bodies.used == 0, seconds=15)
 
     limits = replace(LIMITS, body_bytes=1_000_000, connections=100)
     serve(test, replace(limits, bodies_bytes=1_000_000))
@@ -349,9 +349,9 @@ def test_bodies_that_never_come_whole_are_forgotten_with_their_connections() -> 
         for _ in range(3):
             _, writer = await connect(server)
             writer.write(_body_head(900) + bytes(800))
-            await until_true(lambda: server.bodies.used == 800)
+            await until_true(lambda: server.bodies.used == 800, seconds=15)
             writer.close()
-            await until_true(lambda: server.bodies.used == 0)
+            await until_true(lambda: server.bodies.used == 0, seconds=15)
         assert (await exchange(server, _body_head(900) + bytes(900)))[0] == 400
         assert server.bodies.used == 0
 
@@ -363,7 +363,7 @@ def test_a_large_body_does_not_keep_the_loop() -> None:
         reader, writer = await connect(server)
         body = b"[" + b",".join(b'{"a":[%d]}' % number for number in range(200_000)) + b"]"
         writer.write(_body_head(len(body)) + body)
-        await until_true(lambda: any(connection._answering for connection in server._connections))
+        await until_true(lambda: any(connection._answering for connection in server._connections), seconds=15)
         turns = 0
         answer = asyncio.ensure_future(one_answer(reader))
         while not answer.done():
@@ -455,13 +455,13 @@ def test_a_client_that_sends_a_byte_now_and_then_is_sent_away(part: str) -> None
 def test_one_address_does_not_take_all_connections() -> None:
     async def test(server: HttpServer, admin: StandInAdmin) -> None:
         clients = [await connect(server) for _ in range(2)]
-        await until_true(lambda: len(server._connections) == 2)
+        await until_true(lambda: len(server._connections) == 2, seconds=15)
         assert (await exchange(server, GET))[0] == 503
         clients[0][1].close()
-        await until_true(lambda: len(server._connections) == 1)
+        await until_true(lambda: len(server._connections) == 1, seconds=15)
         assert (await exchange(server, GET))[0] == 200
         clients[1][1].close()
-        await until_true(lambda: not server._connections)
+        await until_true(lambda: not server._connections, seconds=15)
         assert server._of_address == {}
 
     serve(test, replace(LIMITS, connections=100, connections_of_address=2))

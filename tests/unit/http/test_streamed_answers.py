@@ -73,7 +73,7 @@ def test_pieces_are_sent_as_they_come_and_the_connection_goes_on() -> None:
             assert await reader.readuntil(piece) is not None
         stream.given.put_nowait(b"")
         await reader.readuntil(b"0\r\n\r\n")
-        await until_true(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1, seconds=15)
         stream.given = asyncio.Queue()
         writer.write(GET)
         stream.given.put_nowait(b"three")
@@ -88,15 +88,15 @@ def test_who_is_gone_costs_nothing_more() -> None:
     async def test(server: Streams, stream: Stream) -> None:
         _reader, writer = await connect(server)
         writer.write(GET)
-        await until_true(lambda: stream.given.empty() and len(server._connections) == 1)
+        await until_true(lambda: stream.given.empty() and len(server._connections) == 1, seconds=15)
         writer.transport.abort()
 
         def gone() -> bool:
             stream.given.put_nowait(b"are you there?")
             return stream.closed > 0
 
-        await until_true(gone)
-        await until_true(lambda: not server._connections)
+        await until_true(gone, seconds=15)
+        await until_true(lambda: not server._connections, seconds=15)
 
     serve(test)
 
@@ -115,7 +115,7 @@ def test_for_who_takes_nothing_nothing_is_made() -> None:
         # What the machine buffers for both sides, and no more.
         assert 0 < stream.taken < 150
         writer.transport.abort()
-        await until_true(lambda: stream.closed > 0)
+        await until_true(lambda: stream.closed > 0, seconds=15)
 
     serve(test)
 
@@ -139,7 +139,7 @@ def test_one_that_fails_is_not_whole(caplog: pytest.LogCaptureFixture) -> None:
         writer.write(GET)
         with contextlib.suppress(ConnectionError):
             assert not (await reader.read()).endswith(b"0\r\n\r\n")
-        await until_true(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1, seconds=15)
         writer.close()
 
     serve(test)
@@ -153,7 +153,7 @@ def test_head_has_no_stream() -> None:
         reader, writer = await connect(server)
         writer.write(GET.replace(b"GET", b"HEAD"))
         await reader.readuntil(b"\r\n\r\n")
-        await until_true(lambda: stream.closed == 1)
+        await until_true(lambda: stream.closed == 1, seconds=15)
         assert stream.taken == 0
         writer.close()
 
